@@ -1,0 +1,217 @@
+"""Another machine as a host: Fabric's connection, the library's own settings, key check, login and reader."""
+
+from __future__ import annotations
+
+import logging
+import random
+import shlex
+import time
+from collections.abc import Callable, Iterable
+from types import TracebackType
+
+import fabric
+import paramiko
+
+from ..cluster.model import Ssh
+from ..errors import Stage, TransportError
+from ..scripts import Script
+from .base import Completed, OnLine
+from .fanout import Cancel
+from .follow import follow, packed
+from .identity import Login
+from .keys import Policy, key_types, known_keys
+from .local import bootstrap
+from .settings import Settings, resolve
+from .sockets import Link, open_link
+
+BANNER_LIMIT, AUTH_LIMIT, CHANNEL_LIMIT = 15.0, 30.0, 15.0  # seconds
+TRIES = 6  # of the connect stage: an sshd under MaxStartups drops connections at random
+PAUSE = 0.3  # seconds before the second try; doubles, with jitter
+
+logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # its log would print tracebacks of handled errors
+
+
+class SshHost:
+    """Scripts on a machine behind ssh. Connects at the first ``run``; one connection, one script at a time."""
+
+    def __init__(self, label: str, ssh: Ssh, cancel: Cancel, note: Callable[[str], None]):
+        self.label, self._ssh, self._cancel, self._note = label, ssh, cancel, note
+        self._link: Link | None = None
+        self._connection: fabric.Connection | None = None
+        self._settings: Settings
+
+    def run(self, script: Script, *, limit: float, on_line: OnLine | None = None) -> Completed:
+        """See ``Host.run``."""
+        self._cancel.check()
+        try:
+            channel = self._channel()
+            try:
+                channel.exec_command(f"exec sh -c {shlex.quote(bootstrap())}")
+                channel.sendall(packed(script))
+                return follow(_Channel(channel), self.label, limit=limit, cancel=self._cancel, on_line=on_line)
+            finally:
+                channel.close()  # ends the lifeline: whatever still runs there is ended
+        except (paramiko.SSHException, EOFError, OSError) as error:
+            raise TransportError(Stage.LOST, _text(error), where=self.label) from error
+        except TransportError as error:
+            error.where = error.where or self.label
+            raise
+
+    def close(self) -> None:
+        """Close the connection, its transport thread and its proxy program."""
+        if self._connection:
+            self._connection.client.close()  # Fabric's own close leaves a failed open's thread behind
+            self._connection = None
+        if self._link:
+            self._link.close()
+            self._link = None
+
+    def __enter__(self) -> SshHost:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def _channel(self) -> paramiko.Channel:
+        transport = self._connection.client.get_transport() if self._connection else self._open()
+        try:
+            channel = transport.open_session(timeout=CHANNEL_LIMIT)
+        except (paramiko.SSHException, EOFError) as error:
+            stage = Stage.CHANNEL if transport.is_active() else Stage.LOST
+            raise TransportError(stage, f"sshd opened no session ({_text(error)})", where=self.label) from error
+        channel.settimeout(CHANNEL_LIMIT)
+        for name, value in self._settings.environment:
+            channel.set_environment_variable(name, value)
+        return channel
+
+    def _open(self) -> paramiko.Transport:
+        self._settings = resolve(self._ssh)
+        if self._settings.batch_overruled:
+            self._note("BatchMode=no in its ssh options is overruled: nothing here ever prompts")
+        known = [] if self._settings.pins else known_keys(self._settings)
+        policy = Policy(self._settings, known, self._note)
+        for attempt in range(1, TRIES + 1):
+            try:
+                return self._connect(policy, lambda ours: key_types(known, ours))
+            except _Dropped as dropped:
+                self.close()
+                self._cancel.check()
+                if attempt == TRIES:
+                    raise dropped.error from None
+                time.sleep(PAUSE * 2 ** (attempt - 1) * random.uniform(0.5, 1.5))  # noqa: S311
+            except BaseException:
+                self.close()
+                raise
+        raise AssertionError("unreachable")
+
+    def _connect(self, policy: Policy, order: Callable[[Iterable[str]], list[str]]) -> paramiko.Transport:
+        self._link = open_link(self._settings)
+        made: list[paramiko.Transport] = []
+        self._connection = fabric.Connection(
+            self._settings.hostname,
+            user=self._settings.user,
+            port=self._settings.port,
+            config=fabric.Config(ssh_config=paramiko.SSHConfig(), lazy=True),
+            connect_kwargs={
+                "sock": self._link.sock,
+                "transport_factory": lambda sock, **kwargs: _transport(made, self._settings, order, sock),
+                "auth_strategy": Login(self._settings),
+                "banner_timeout": BANNER_LIMIT,
+                "auth_timeout": AUTH_LIMIT,
+                "channel_timeout": CHANNEL_LIMIT,
+                "compress": self._settings.compression,
+            },
+        )
+        self._connection.client.set_missing_host_key_policy(policy)
+        began = time.monotonic()
+        try:
+            self._connection.open()
+        except (paramiko.SSHException, EOFError, OSError) as error:
+            raise self._failure(error, made[0] if made else None, time.monotonic() - began) from error
+        made[0].set_keepalive(self._settings.alive_interval)
+        return made[0]
+
+    def _failure(self, error: Exception, transport: paramiko.Transport | None, seconds: float) -> Exception:
+        """Which stage a failed opening had come to: told by the transport's state, not by the error's text."""
+        assert self._link
+        said = self._link.complaint()
+        reason, where = said or _text(error), self._settings.address
+        if transport and transport.remote_version:
+            return TransportError(Stage.HANDSHAKE, f"with {where} failed: {reason}", where=self.label)
+        if seconds >= BANNER_LIMIT:
+            what = f"{where} accepted the connection but said nothing for {BANNER_LIMIT:g} s"
+            return TransportError(Stage.BANNER, what, where=self.label, hint="is it an sshd that answers there?")
+        if self._settings.proxy:
+            what = f"the way through the proxy to {where} was closed: {reason}"
+            return TransportError(Stage.CONNECT, what, where=self.label, hint="try the jump by hand with ssh -o BatchMode=yes")
+        what = f"{where} closed the connection before it said anything"
+        hint = "is it an sshd? one with too low a MaxStartups drops connections like this"
+        return _Dropped(TransportError(Stage.BANNER, what, where=self.label, hint=hint))
+
+
+class _Dropped(Exception):
+    """A connection that was closed before the banner: worth another try."""
+
+    def __init__(self, error: TransportError):
+        super().__init__(str(error))
+        self.error = error
+
+
+def _transport(
+    made: list[paramiko.Transport], settings: Settings, order: Callable[[Iterable[str]], list[str]], sock: object
+) -> paramiko.Transport:
+    """A transport that offers only algorithms that OpenSSH's settings allow, keys we know first."""
+    allowed = dict(settings.algorithms)
+    ours = paramiko.Transport._preferred_pubkeys  # there is no public list of them before a connection
+    unwanted = [name for name in ours if name not in allowed.get("pubkeys", ours)]
+    plain = paramiko.Transport(sock, disabled_algorithms={"pubkeys": unwanted})  # type: ignore[arg-type]
+    made.append(plain)
+    options = plain.get_security_options()
+    for kind, name in (("ciphers", "ciphers"), ("macs", "digests"), ("kex", "kex"), ("keys", "key_types")):
+        ours = getattr(options, name)
+        both = [item for item in ours if item in allowed.get(kind, ours)]
+        if not both:
+            raise TransportError(Stage.SETTINGS, f"none of the {kind} that ssh -G allows is known here: {allowed[kind]}")
+        setattr(options, name, order(both) if kind == "keys" else both)
+    return plain
+
+
+def _text(error: BaseException) -> str:
+    return str(error).strip() or type(error).__name__
+
+
+class _Channel:
+    """A running remote script, as a ``follow.Source``."""
+
+    def __init__(self, channel: paramiko.Channel):
+        self._channel = channel
+        channel.setblocking(False)
+
+    def fds(self) -> Iterable[int]:
+        return (self._channel.fileno(),)
+
+    def read(self) -> Iterable[tuple[str, bytes]]:
+        if self._channel.recv_ready():
+            yield "out", self._channel.recv(65536)
+        if self._channel.recv_stderr_ready():
+            yield "err", self._channel.recv_stderr(65536)
+        if self._channel.eof_received and not self.ended():
+            self._channel.status_event.wait(0.05)  # its file descriptor stays readable from now on
+
+    def ended(self) -> bool:
+        return self._channel.exit_status_ready() or self._channel.closed
+
+    def drained(self) -> bool:
+        channel = self._channel
+        left = channel.recv_ready() or channel.recv_stderr_ready()
+        return not left and (channel.eof_received or channel.closed)
+
+    def code(self) -> int:
+        code = self._channel.exit_status
+        if code < 0:
+            transport = self._channel.get_transport()
+            alive = transport is not None and transport.is_active()
+            what = "the remote shell was ended by a signal" if alive else "the link broke while the script ran"
+            raise TransportError(Stage.LOST, what)
+        return code
+
