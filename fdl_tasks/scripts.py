@@ -25,7 +25,7 @@ Value = str | int | Path | Sequence[str | int | Path]
 
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=\{\{ ([a-z][a-z0-9_]*) \}\}")
 _WORDS = re.compile(r"set -- \{\{ ([a-z][a-z0-9_]*) \}\}")
-_INCLUDE = re.compile(r'\{% include "[a-z/_-]+\.sh" %\}')
+_INCLUDE = re.compile(r'\{% include "([a-z/_-]+\.sh)" %\}')
 _MARKS = ("{{", "{%", "{#")
 END = "#fdl"  # last line of every script: the bootstrap refuses one that does not arrive whole
 
@@ -40,10 +40,11 @@ class Script:
 
 @dataclass(frozen=True)
 class Slots:
-    """The names a template takes: one word each, or any number of words each."""
+    """The names a template takes, one word each or any number of words each, and what it includes."""
 
     word: frozenset[str]
     words: frozenset[str]
+    includes: tuple[str, ...] = ()
 
 
 def lint(name: str, source: str) -> Slots:
@@ -52,17 +53,19 @@ def lint(name: str, source: str) -> Slots:
     Raises:
         TemplateError: a value, statement or comment of Jinja's stands where it could go wrong.
     """
-    word, words, head = set(), set(), True
-    for number, line in enumerate(source.splitlines(), 1):
+    word, words, includes, head = set(), set(), [], True
+    for number, line in enumerate(source.split("\n"), 1):  # as a shell counts lines
         if not any(mark in line for mark in _MARKS):
             head = head and (not line.strip() or line.startswith("#"))
         elif head and (found := _WORD.fullmatch(line)):
             word.add(found[1])
         elif head and (found := _WORDS.fullmatch(line)):
             words.add(found[1])
-        elif not (head and _INCLUDE.fullmatch(line)):
+        elif head and (found := _INCLUDE.fullmatch(line)):
+            includes.append(found[1])
+        else:
             raise _misplaced(name, number, line)
-    return Slots(frozenset(word), frozenset(words))
+    return Slots(frozenset(word), frozenset(words), tuple(includes))
 
 
 def _misplaced(name: str, number: int, line: str) -> TemplateError:
@@ -82,7 +85,7 @@ def quote(value: object) -> str:
     """
     if isinstance(value, str | Path) or type(value) is int:
         text = str(value)
-        if "\0" in text or not text.isprintable() and _unencodable(text):
+        if "\0" in text or _unencodable(text):
             raise TemplateError(f"a shell word can't hold {text!r} (NUL, or not valid text)")
         return shlex.quote(text)
     if isinstance(value, list | tuple):
@@ -111,32 +114,42 @@ class Scripts:
 
     def __init__(self, overrides: Path | None = None):
         if overrides and not overrides.is_dir():
-            raise TemplateError("the folder of own templates is not there", where=str(overrides), hint="mend fdl.templates")
+            raise TemplateError(
+                "the folder of own templates is not there", where=str(overrides), hint="mend fdl.templates"
+            )
         self._folders = folders(overrides)
 
-    def render(self, name: str, **values: Value) -> Script:
+    def render(self, name: str, /, **values: Value) -> Script:
         """The script of template ``name`` with every value quoted.
 
         Raises:
             TemplateError: no such template, it breaks the rule, or the values are not the ones it takes.
         """
-        source, slots = self.load(name)
+        slots = self.slots(name)
         for key, value in values.items():
             if key not in slots.word | slots.words:
                 raise TemplateError(f"takes no value named {key!r}", where=name)
             if isinstance(value, list | tuple) != (key in slots.words):
-                raise TemplateError(f"{key!r} must be {'a sequence' if key in slots.words else 'one value'}", where=name)
+                raise TemplateError(
+                    f"{key!r} must be {'a sequence' if key in slots.words else 'one value'}", where=name
+                )
         if missing := (slots.word | slots.words) - values.keys():
             raise TemplateError(f"was given no {', '.join(sorted(missing))}", where=name)
         body = _environment(self._folders).get_template(name).render(values)
         return Script(name, f"{body.rstrip()}\n{END}\n")
 
-    def load(self, name: str) -> tuple[str, Slots]:
-        """The template's source and what it takes, the lint passed."""
+    def slots(self, name: str) -> Slots:
+        """What the template and all that it includes take, the lint passed."""
+        own = lint(str(self.path(name)), self.path(name).read_text("utf-8"))
+        for part in map(self.slots, own.includes):
+            own = Slots(own.word | part.word, own.words | part.words, own.includes)
+        return own
+
+    def path(self, name: str) -> Path:
+        """The file of a template: the user's own where there is one."""
         for folder in self._folders:
             if (path := folder / name).is_file():
-                source = path.read_text("utf-8")
-                return source, lint(str(path), source)
+                return path
         raise TemplateError("no such template", where=name, hint=f"looked in {', '.join(map(str, self._folders))}")
 
 

@@ -73,7 +73,10 @@ def _leave(cancel: Cancel, threads: list[threading.Thread]) -> None:
 
 
 def _work(
-    jobs: Mapping[str, Job[T]], todo: queue.SimpleQueue[str], done: queue.SimpleQueue[Attempt[T]], cancel: Cancel
+    jobs: Mapping[str, Job[T]],
+    todo: queue.SimpleQueue[str],
+    done: queue.SimpleQueue[Attempt[T]],
+    cancel: Cancel,
 ) -> None:
     while True:
         try:

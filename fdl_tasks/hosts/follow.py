@@ -78,7 +78,7 @@ def follow(source: Source, where: str, *, limit: float, cancel: Cancel, on_line:
         raise ScriptError(
             "the script did not arrive whole, so none of it was run",
             where=where,
-            hint="something in the login's start-up files (.bashrc, say) reads stdin: let it do so only in interactive shells",
+            hint="something in the login's start-up files (.bashrc, say) reads stdin: let only interactive shells do so",
         )
     return Completed(code, out, err, time.monotonic() - began)
 

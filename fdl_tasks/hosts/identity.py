@@ -22,7 +22,7 @@ class _Agent(AgentSSH):
         self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._connection.settimeout(seconds)
         self._connection.connect(path)
-        self._connect(self._connection)
+        self._connect(self._connection)  # type: ignore[attr-defined]
 
     def close(self) -> None:
         self._connection.close()
@@ -69,7 +69,9 @@ class Login:
     def _refused(self, what: str) -> TransportError:
         tried = f" ({'; '.join(self.tried)})" if self.tried else ""
         hint = "give the worker an identity_file, or load the key into ssh-agent; try by hand with ssh -o BatchMode=yes"
-        return TransportError(Stage.AUTH, f"{what}, as {self._settings.user} at {self._settings.address}{tried}", hint=hint)
+        return TransportError(
+            Stage.AUTH, f"{what}, as {self._settings.user} at {self._settings.address}{tried}", hint=hint
+        )
 
     def _agent(self) -> _Agent | None:
         if not self._settings.identity_agent:

@@ -136,7 +136,10 @@ class Policy(paramiko.MissingHostKeyPolicy):
     def _changed(self, offered: Offered) -> TransportError:
         name = self._settings.key_name
         if self._settings.pins:
-            expected, hint = ", ".join(self._settings.pins), "if the new key is right, mend host_key: in cluster.yml"
+            expected, hint = (
+                ", ".join(self._settings.pins),
+                "if the new key is right, mend host_key: in cluster.yml",
+            )
         else:
             expected = ", ".join(f"{key.kind} at {key.place}" for key in self._known)
             hint = f"find out why; if the new key is right: ssh-keygen -R '{name}', then connect once by hand"
@@ -145,7 +148,9 @@ class Policy(paramiko.MissingHostKeyPolicy):
 
     def _unknown(self, offered: Offered) -> TransportError:
         what = f"{self._settings.key_name} shows {offered.kind} {offered.fingerprint}, which no known_hosts file has"
-        hint = f"compare it on the machine itself, then pin it as host_key: {offered.fingerprint} or connect once by hand"
+        hint = (
+            f"compare it on the machine itself, then pin it as host_key: {offered.fingerprint} or connect once by hand"
+        )
         return TransportError(Stage.KEY_UNKNOWN, what, hint=hint)
 
     def _add(self, offered: Offered) -> None:

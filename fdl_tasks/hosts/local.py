@@ -44,7 +44,13 @@ class Local:
             env=os.environ | dict(self._env),
         )
         try:
-            return follow(_Pipes(process, self.label, script), self.label, limit=limit, cancel=self._cancel, on_line=on_line)
+            return follow(
+                _Pipes(process, self.label, script),
+                self.label,
+                limit=limit,
+                cancel=self._cancel,
+                on_line=on_line,
+            )
         finally:
             _end(process)
 

@@ -20,9 +20,7 @@ class Lines:
     def feed(self, data: bytes, *, final: bool = False) -> list[str]:
         """The lines that ``data`` completes; with ``final`` also the one left without an end."""
         *whole, self._rest = (self._rest + self._decoder.decode(data, final)).split("\n")
-        if final and self._rest:
-            whole, self._rest = [*whole, self._rest], ""
-        elif len(self._rest) > KEEP:  # a "line" without end is passed on in pieces
+        if (final and self._rest) or len(self._rest) > KEEP:
             whole, self._rest = [*whole, self._rest], ""
         return [line.removesuffix("\r") for line in whole]
 

@@ -39,7 +39,16 @@ _ALGORITHMS = {
     "pubkeyacceptedalgorithms": "pubkeys",
 }
 # What names the target itself and must not follow to a jump host.
-_TARGET_ONLY = {"hostkeyalias", "hostname", "port", "proxycommand", "proxyjump", "remotecommand", "setenv", "user"}
+_TARGET_ONLY = {
+    "hostkeyalias",
+    "hostname",
+    "port",
+    "proxycommand",
+    "proxyjump",
+    "remotecommand",
+    "setenv",
+    "user",
+}
 
 
 @dataclass(frozen=True)
@@ -141,7 +150,9 @@ def parse(ssh: Ssh, answer: str, agent: str | None) -> Settings:
         known_hosts=_files(one.get("userknownhostsfile", "")),
         global_known_hosts=_files(one.get("globalknownhostsfile", "")),
         alias=one.get("hostkeyalias"),
-        strict={"accept-new": "accept-new", "no": "no", "false": "no", "off": "no"}.get(one["stricthostkeychecking"], "yes"),
+        strict={"accept-new": "accept-new", "no": "no", "false": "no", "off": "no"}.get(
+            one["stricthostkeychecking"], "yes"
+        ),
         hash_known_hosts=one.get("hashknownhosts") == "yes",
         connect_limit=CONNECT_LIMIT if connect == "none" else float(connect),
         alive_interval=min(alive, ALIVE_INTERVAL) or ALIVE_INTERVAL,

@@ -20,7 +20,9 @@ PROXY_WAIT = 0.5  # seconds between SIGTERM and SIGKILL for a proxy program
 class Link:
     """An open byte stream and what keeps it open."""
 
-    def __init__(self, sock: socket.socket, proxy: subprocess.Popen[bytes] | None = None, said: IO[bytes] | None = None):
+    def __init__(
+        self, sock: socket.socket, proxy: subprocess.Popen[bytes] | None = None, said: IO[bytes] | None = None
+    ):
         self.sock, self._proxy, self._said = sock, proxy, said
 
     def complaint(self) -> str:
@@ -95,7 +97,9 @@ def _through(argv: tuple[str, ...]) -> Link:
     said = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the link
     with theirs:
         try:
-            proxy = subprocess.Popen(argv, stdin=theirs, stdout=theirs, stderr=said, start_new_session=True)
+            proxy = subprocess.Popen(
+                argv, stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=said, start_new_session=True
+            )
         except OSError as error:
             ours.close()
             said.close()

@@ -6,7 +6,7 @@ import logging
 import random
 import shlex
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 
 import fabric
@@ -25,6 +25,7 @@ from .settings import Settings, resolve
 from .sockets import Link, open_link
 
 BANNER_LIMIT, AUTH_LIMIT, CHANNEL_LIMIT = 15.0, 30.0, 15.0  # seconds
+Order = Callable[[Sequence[str]], list[str]]  # of host-key algorithms
 TRIES = 6  # of the connect stage: an sshd under MaxStartups drops connections at random
 PAUSE = 0.3  # seconds before the second try; doubles, with jitter
 
@@ -104,7 +105,7 @@ class SshHost:
                 raise
         raise AssertionError("unreachable")
 
-    def _connect(self, policy: Policy, order: Callable[[Iterable[str]], list[str]]) -> paramiko.Transport:
+    def _connect(self, policy: Policy, order: Order) -> paramiko.Transport:
         self._link = open_link(self._settings)
         made: list[paramiko.Transport] = []
         self._connection = fabric.Connection(
@@ -143,7 +144,9 @@ class SshHost:
             return TransportError(Stage.BANNER, what, where=self.label, hint="is it an sshd that answers there?")
         if self._settings.proxy:
             what = f"the way through the proxy to {where} was closed: {reason}"
-            return TransportError(Stage.CONNECT, what, where=self.label, hint="try the jump by hand with ssh -o BatchMode=yes")
+            return TransportError(
+                Stage.CONNECT, what, where=self.label, hint="try the jump by hand with ssh -o BatchMode=yes"
+            )
         what = f"{where} closed the connection before it said anything"
         hint = "is it an sshd? one with too low a MaxStartups drops connections like this"
         return _Dropped(TransportError(Stage.BANNER, what, where=self.label, hint=hint))
@@ -158,12 +161,12 @@ class _Dropped(Exception):
 
 
 def _transport(
-    made: list[paramiko.Transport], settings: Settings, order: Callable[[Iterable[str]], list[str]], sock: object
+    made: list[paramiko.Transport], settings: Settings, order: Order, sock: object
 ) -> paramiko.Transport:
     """A transport that offers only algorithms that OpenSSH's settings allow, keys we know first."""
     allowed = dict(settings.algorithms)
-    ours = paramiko.Transport._preferred_pubkeys  # there is no public list of them before a connection
-    unwanted = [name for name in ours if name not in allowed.get("pubkeys", ours)]
+    logins = paramiko.Transport._preferred_pubkeys  # type: ignore[attr-defined]  # no public list has them
+    unwanted = [name for name in logins if name not in allowed.get("pubkeys", logins)]
     plain = paramiko.Transport(sock, disabled_algorithms={"pubkeys": unwanted})  # type: ignore[arg-type]
     made.append(plain)
     options = plain.get_security_options()
@@ -171,7 +174,9 @@ def _transport(
         ours = getattr(options, name)
         both = [item for item in ours if item in allowed.get(kind, ours)]
         if not both:
-            raise TransportError(Stage.SETTINGS, f"none of the {kind} that ssh -G allows is known here: {allowed[kind]}")
+            raise TransportError(
+                Stage.SETTINGS, f"none of the {kind} that ssh -G allows is known here: {allowed[kind]}"
+            )
         setattr(options, name, order(both) if kind == "keys" else both)
     return plain
 
@@ -199,12 +204,13 @@ class _Channel:
             self._channel.status_event.wait(0.05)  # its file descriptor stays readable from now on
 
     def ended(self) -> bool:
-        return self._channel.exit_status_ready() or self._channel.closed
+        return bool(self._channel.exit_status_ready() or self._channel.closed)
 
     def drained(self) -> bool:
         channel = self._channel
-        left = channel.recv_ready() or channel.recv_stderr_ready()
-        return not left and (channel.eof_received or channel.closed)
+        if not (channel.eof_received or channel.closed):
+            return False
+        return not (channel.recv_ready() or channel.recv_stderr_ready())  # looked at after the end was seen
 
     def code(self) -> int:
         code = self._channel.exit_status
@@ -214,4 +220,3 @@ class _Channel:
             what = "the remote shell was ended by a signal" if alive else "the link broke while the script ran"
             raise TransportError(Stage.LOST, what)
         return code
-

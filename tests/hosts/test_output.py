@@ -1,0 +1,57 @@
+"""Lines from bytes, whatever the bytes are."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fdl_tasks.hosts import output
+from fdl_tasks.hosts.output import START, Lines, Stream
+
+ANY = b"caf\xc3\xa9 \xe2\x82\xac\r\n\xff\xfe broken\n\nlast"
+
+
+@given(cuts=st.lists(st.integers(0, len(ANY)), max_size=6))
+def test_lines_are_the_same_wherever_the_bytes_are_cut(cuts: list[int]) -> None:
+    lines, edges = Lines(), [0, *sorted(cuts), len(ANY)]
+    got = [line for a, b in zip(edges, edges[1:], strict=False) for line in lines.feed(ANY[a:b])]
+    assert got + lines.feed(b"", final=True) == ["café €", "\ufffd\ufffd broken", "", "last"]
+
+
+def test_a_line_without_end_is_passed_on_before_it_fills_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "KEEP", 10)
+    lines = Lines()
+    assert lines.feed(b"x" * 11) == ["x" * 11]
+    assert lines.feed(b"y") == []
+
+
+def stream(*chunks: bytes, keep_end: bool = False) -> tuple[Stream, str]:
+    made = Stream("out", None, keep_end=keep_end)
+    for chunk in chunks:
+        made.feed(chunk)
+    return made, made.finish()
+
+
+def test_what_the_login_prints_before_the_script_is_set_apart() -> None:
+    made, text = stream(b"Welcome\nno newline", START.encode() + b"\nmine\nend")
+    assert (made.started, made.noise, text) == (True, ["Welcome"], "mine\nend")
+
+
+def test_a_script_that_never_started_leaves_only_noise() -> None:
+    made, text = stream(b"This account is not available.\n")
+    assert (made.started, made.noise, text) == (False, ["This account is not available."], "")
+
+
+@pytest.mark.parametrize(("keep_end", "text"), [(False, "1\n2\n3\n4\n"), (True, "6\n7\n8\n9\n")])
+def test_no_more_than_keep_bytes_are_kept(monkeypatch: pytest.MonkeyPatch, keep_end: bool, text: str) -> None:
+    monkeypatch.setattr(output, "KEEP", 8)
+    chunks = [f"{n}\n".encode() for n in range(1, 10)]
+    assert stream(f"{START}\n".encode(), *chunks, keep_end=keep_end)[1] == text
+
+
+def test_lines_are_handed_on_as_they_come() -> None:
+    seen: list[tuple[str, str]] = []
+    made = Stream("err", lambda name, line: seen.append((name, line)), keep_end=True)
+    made.feed(f"{START}\none\ntw".encode())
+    assert seen == [("err", "one")]
+    made.finish()
+    assert seen == [("err", "one"), ("err", "tw")]
