@@ -14,7 +14,7 @@ from fdl_tasks.scripts import END, Scripts, Slots, lint, quote
 HEAD = "#!/bin/sh\n# says hello\nNAME={{ name }}\nset -- {{ rest }}\n"
 
 # text that a shell word can hold: no NUL, nothing that UTF-8 can't spell
-words = st.text(st.characters(blacklist_categories=("Cs",), blacklist_characters="\0"))
+words = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
 
 
 def own(folder: Path, **templates: str) -> Scripts:

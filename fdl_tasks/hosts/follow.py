@@ -78,7 +78,7 @@ def follow(source: Source, where: str, *, limit: float, cancel: Cancel, on_line:
         raise ScriptError(
             "the script did not arrive whole, so none of it was run",
             where=where,
-            hint="something in the login's start-up files (.bashrc, say) reads stdin: let only interactive shells do so",
+            hint="a start-up file of the login (.bashrc, say) reads stdin: let only interactive shells do that",
         )
     return Completed(code, out, err, time.monotonic() - began)
 

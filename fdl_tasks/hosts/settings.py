@@ -106,6 +106,10 @@ def resolve(ssh: Ssh) -> Settings:
     Raises:
         TransportError: ssh is missing or refuses the settings, or one of them can't be honoured.
     """
+    if ssh.identity_file and not any(Path(f"{ssh.identity_file}{end}").expanduser().is_file() for end in ("", ".pub")):
+        raise TransportError(  # ssh would only warn, and go on with other keys
+            Stage.SETTINGS, f"identity_file {ssh.identity_file} is not there", hint="mend it in cluster.yml"
+        )
     answer = _ask(("ssh", "-G", *options_of(ssh), "-o", "BatchMode=yes", "--", ssh.target))
     return parse(ssh, answer, os.environ.get("SSH_AUTH_SOCK"))
 

@@ -160,9 +160,7 @@ class _Dropped(Exception):
         self.error = error
 
 
-def _transport(
-    made: list[paramiko.Transport], settings: Settings, order: Order, sock: object
-) -> paramiko.Transport:
+def _transport(made: list[paramiko.Transport], settings: Settings, order: Order, sock: object) -> paramiko.Transport:
     """A transport that offers only algorithms that OpenSSH's settings allow, keys we know first."""
     allowed = dict(settings.algorithms)
     logins = paramiko.Transport._preferred_pubkeys  # type: ignore[attr-defined]  # no public list has them

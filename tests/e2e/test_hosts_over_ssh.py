@@ -32,7 +32,7 @@ def node(lab: Lab) -> Node:
 
 
 def settings(lab: Lab, node: Node, **changes: Any) -> Ssh:
-    given = {
+    given: dict[str, Any] = {
         "target": node.address,
         "port": node.port,
         "user": "root",
@@ -75,7 +75,7 @@ def test_output_and_exit_code_come_back(lab: Lab, node: Node) -> None:
 @pytest.mark.parametrize("user", ["lab", "lab-dash", "lab-zsh", "lab-fish", "lab-tcsh", "lab-busybox"])
 def test_any_login_shell_runs_the_same_script(lab: Lab, user: str) -> None:
     node = lab.nodes.get("shells") or lab.node("shells")
-    text = "it's $HOME \\ \"x\" `id` !! é\ttab"
+    text = 'it\'s $HOME \\ "x" `id` !! é\ttab'
     script = Script("t.sh", f"cat <<'E'\n{text}\nE\n[ -t 0 ] || echo no-tty; exit 5\n#fdl\n")
     done = run(settings(lab, node, user=user), script)
     assert (done.code, done.out, done.err) == (5, f"{text}\nno-tty\n", "")
@@ -211,18 +211,16 @@ def test_a_refused_key_and_an_encrypted_one_are_named(lab: Lab, node: Node) -> N
     refused = fails(settings(lab, node, identity_file=str(lab.stranger_key)))
     assert refused.stage is Stage.AUTH
     assert f"{lab.stranger_key}: refused" in str(refused)
+    missing = fails(settings(lab, node, identity_file=f"{lab.stranger_key}-not"))
+    assert f"identity_file {lab.stranger_key}-not is not there" in str(missing)
     locked = fails(settings(lab, node, identity_file=str(lab.encrypted_key)))
     assert locked.stage is Stage.AUTH
     assert f"{lab.encrypted_key}: is encrypted, and no agent holds it" in str(locked)
 
 
-def test_an_encrypted_key_works_through_the_agent(
-    lab: Lab, node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_encrypted_key_works_through_the_agent(lab: Lab, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     with lab.agent() as socket_path:
-        how = settings(
-            lab, node, identity_file=str(lab.encrypted_key), options=without(lab, "IdentityAgent")
-        )
+        how = settings(lab, node, identity_file=str(lab.encrypted_key), options=without(lab, "IdentityAgent"))
         monkeypatch.setenv("SSH_AUTH_SOCK", str(socket_path))
         assert run(how).code == 3
         named = (f"IdentityAgent={socket_path}", *without(lab, "IdentityAgent"))

@@ -1,11 +1,14 @@
 """Many jobs at once: nothing lost, nothing out of order, nobody stops anybody."""
 
+import select
+import signal
 import threading
 import time
 
 import pytest
 
 from fdl_tasks.errors import Cancelled
+from fdl_tasks.hosts import fanout
 from fdl_tasks.hosts.fanout import Cancel, fan_out
 
 
@@ -55,7 +58,6 @@ def test_no_jobs_no_outcomes() -> None:
 
 
 def test_cancel_is_seen_by_whoever_waits_on_it() -> None:
-    import select
 
     cancel = Cancel()
     cancel.check()
@@ -64,3 +66,26 @@ def test_cancel_is_seen_by_whoever_waits_on_it() -> None:
     assert select.select([cancel.fd], [], [], 0)[0] == [cancel.fd]
     with pytest.raises(Cancelled):
         cancel.check()
+
+
+def test_ctrl_c_tells_every_job_to_end_and_waits_for_it() -> None:
+    ended: list[str] = []
+
+    def job(cancel: Cancel, label: str) -> None:
+        select.select([cancel.fd], [], [], 10)
+        time.sleep(0.1)  # what a job needs to end what it started
+        ended.append(label)
+
+    threading.Timer(0.2, lambda: signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        fan_out({label: lambda cancel, label=label: job(cancel, label) for label in "abc"}, width=2)  # type: ignore[misc]
+    assert sorted(ended) == ["a", "b"]
+
+
+def test_a_job_that_does_not_end_does_not_hold_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fanout, "LEAVE", 0.2)
+    threading.Timer(0.1, lambda: signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)).start()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        fan_out({"deaf": lambda _: time.sleep(3)})
+    assert time.monotonic() - began < 1.5

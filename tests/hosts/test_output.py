@@ -1,5 +1,7 @@
 """Lines from bytes, whatever the bytes are."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +15,7 @@ ANY = b"caf\xc3\xa9 \xe2\x82\xac\r\n\xff\xfe broken\n\nlast"
 @given(cuts=st.lists(st.integers(0, len(ANY)), max_size=6))
 def test_lines_are_the_same_wherever_the_bytes_are_cut(cuts: list[int]) -> None:
     lines, edges = Lines(), [0, *sorted(cuts), len(ANY)]
-    got = [line for a, b in zip(edges, edges[1:], strict=False) for line in lines.feed(ANY[a:b])]
+    got = [line for a, b in pairwise(edges) for line in lines.feed(ANY[a:b])]
     assert got + lines.feed(b"", final=True) == ["café €", "\ufffd\ufffd broken", "", "last"]
 
 
