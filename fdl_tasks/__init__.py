@@ -1,0 +1,101 @@
+"""Invoke tasks, and plain typed functions, for people who run a monorepo on a few unlike GPU machines.
+
+::
+
+    ns.add_collection(fdl_tasks.collection(), "fdl")                      # inv fdl.prebuild --cmd train
+    report = fdl_tasks.prebuild(fdl_tasks.load_cluster(), cmd="train")    # the same, without Invoke
+
+Nothing is imported before it is used: a task file that mounts the library lists its tasks as fast as
+one that does not.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from . import tasks
+    from .builds.envelope import ENV_NAME, Entry
+    from .builds.run import Built, PrebuildReport, prebuild
+    from .checks.sweep import HostChecks, PreflightReport, preflight
+    from .cluster.load import load_cluster
+    from .cluster.model import Cluster, Controller, Worker
+    from .errors import (
+        BuildError,
+        Cancelled,
+        ConfigError,
+        Fault,
+        FdlError,
+        PreflightError,
+        ScriptError,
+        Stage,
+        TemplateError,
+        TransportError,
+        UsageError,
+    )
+    from .outcome import Event, Kind, Level, Progress, Status, Verdict, silent
+    from .scripts import Scripts
+    from .tasks.mount import collection
+
+__all__ = [
+    "ENV_NAME",
+    "BuildError",
+    "Built",
+    "Cancelled",
+    "Cluster",
+    "ConfigError",
+    "Controller",
+    "Entry",
+    "Event",
+    "Fault",
+    "FdlError",
+    "HostChecks",
+    "Kind",
+    "Level",
+    "PrebuildReport",
+    "PreflightError",
+    "PreflightReport",
+    "Progress",
+    "ScriptError",
+    "Scripts",
+    "Stage",
+    "Status",
+    "TemplateError",
+    "TransportError",
+    "UsageError",
+    "Verdict",
+    "Worker",
+    "collection",
+    "load_cluster",
+    "prebuild",
+    "preflight",
+    "silent",
+    "tasks",
+]
+
+_HOMES = {
+    "builds.envelope": "ENV_NAME Entry",
+    "builds.run": "Built PrebuildReport prebuild",
+    "checks.sweep": "HostChecks PreflightReport preflight",
+    "cluster.load": "load_cluster",
+    "cluster.model": "Cluster Controller Worker",
+    "errors": "BuildError Cancelled ConfigError Fault FdlError PreflightError ScriptError Stage TemplateError "
+    "TransportError UsageError",
+    "outcome": "Event Kind Level Progress Status Verdict silent",
+    "scripts": "Scripts",
+    "tasks.mount": "collection",
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "tasks":
+        return import_module(".tasks", __name__)
+    if home := _HOME_OF.get(name):
+        return getattr(import_module(f".{home}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

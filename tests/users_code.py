@@ -1,0 +1,32 @@
+"""Code as a user writes it, for the type checker: ``mypy --strict`` fails when a type is lost or wrong.
+
+Under ``strict`` an ignore that is not needed is an error too, so the last lines must be wrong.
+"""
+
+from __future__ import annotations
+
+import fdl_tasks
+from fdl_tasks import FdlError, Level, PrebuildReport, Status
+
+
+def build() -> dict[str, str]:
+    report: PrebuildReport = fdl_tasks.prebuild(fdl_tasks.load_cluster(), cmd="train", hosts=["node-a"])
+    failed: list[str] = [host for host, built in report.hosts.items() if built.status is Status.FAILED]
+    if failed or not report.ok:
+        raise FdlError("not built", where=", ".join(failed))
+    return {host: entry.bin for host, entry in report.envelope.items()}
+
+
+def worst_of(host: str) -> Level:
+    checks = fdl_tasks.preflight(fdl_tasks.load_cluster()).hosts[host]
+    return max(verdict.level for verdict in checks.verdicts)
+
+
+ns = fdl_tasks.collection("ours", width=4)
+ns.add_task(fdl_tasks.tasks.prebuild)
+
+
+def wrong(report: PrebuildReport) -> None:
+    number: int = report.cmd  # type: ignore[assignment]
+    fdl_tasks.prebuild("cluster.yml", cmd=number)  # type: ignore[arg-type]
+    fdl_tasks.collection(widht=4)  # type: ignore[call-arg]
