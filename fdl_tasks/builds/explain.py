@@ -6,10 +6,11 @@ import errno
 import os
 import shutil
 from pathlib import Path
+from shlex import quote
 
 from ..errors import BuildError
 from .cargo import Trouble
-from .plan import Job
+from .plan import WORKSPACE, Job
 from .watch import Watch
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -37,7 +38,7 @@ def _ran_full(job: Job, watch: Watch) -> bool:
 def _ending(job: Job, code: int) -> str:
     what = "the custom build line" if job.command.build else "cargo build"
     where = f" in service {job.service}" if job.service else ""
-    if code > 128:
+    if 128 < code <= 192:  # above are exit codes of programs again, such as -1
         return f"{what}{where} was ended by signal {code - 128}"
     return f"{what}{where} ended with exit code {code}"
 
@@ -74,13 +75,14 @@ def disk_full(job: Job, tail: tuple[str, ...]) -> BuildError:
 def denied(job: Job, path: Path, tail: tuple[str, ...]) -> BuildError:
     """Somebody else's file is in the way, most often root's: a container's user is root by default."""
     by = f"owned by uid {path.lstat().st_uid}" if os.path.lexists(path) else "not to be made"
-    inside = job.inside / job.target_dir
-    service = job.service or "SERVICE"
+    what = f"permission denied: {path} is {by}, this is uid {os.geteuid()}"
+    if not path.is_relative_to(job.root / "target"):
+        return BuildError(what, hint=f"builds need to write below {job.root / 'target'}", tail=tail)
+    here, inside = quote(str(job.target)), quote(str(WORKSPACE / job.target_dir))
     return BuildError(
-        f"permission denied: {path} is {by}, this is uid {os.geteuid()}: "
-        "an earlier build in a container wrote as the container's user",
-        hint=f"sudo chown -R {os.geteuid()}:{os.getegid()} '{job.target}', or remove what was built: "
-        f"docker compose run --rm --no-deps {service} rm -rf '{inside}'",
+        f"{what}; an earlier build in a container may have written it as the container's user",
+        hint=f"sudo chown -R {os.geteuid()}:{os.getegid()} {here}, or remove what was built: "
+        f"docker compose run --rm --no-deps {quote(job.service or 'SERVICE')} rm -rf {inside}",
         tail=tail,
     )
 

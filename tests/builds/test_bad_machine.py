@@ -75,6 +75,13 @@ def test_roots_target_directory_is_named_with_how_to_mend_it(lab: Lab, unprivile
     assert "sudo chown -R 61999:61999" in said
 
 
+def test_a_project_that_is_not_the_users_at_all_is_not_blamed_on_a_container(lab: Lab, unprivileged: Project) -> None:
+    os.chown(unprivileged.root, 0, 0)
+    said = prebuild_as_user(unprivileged, "true")
+    assert f"permission denied: {unprivileged.root} is owned by uid 0, this is uid 61999\n" in said
+    assert "container" not in said
+
+
 def test_roots_files_below_a_good_directory_are_named(lab: Lab, unprivileged: Project) -> None:
     project = unprivileged
     (project.target("c") / "release").mkdir(parents=True)

@@ -230,6 +230,7 @@ def test_stdin_of_a_build_is_empty(project: Project) -> None:
     ("line", "says"),
     [
         ("true", "can't be seen"),
+        ("exit 255", "the custom build line ended with exit code 255"),
         ("exit 3", "the custom build line ended with exit code 3"),
         ("kill -KILL $$", "was ended by signal 9"),
         ("no-such-tool", "the PATH of this shell needs what the line calls"),
