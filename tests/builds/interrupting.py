@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -38,9 +39,17 @@ def start(
     project: Project, line: str, *hosts: str, service: str = "", uid: int = os.geteuid()
 ) -> subprocess.Popen[str]:
     """Start prebuilding ``project`` with that build line; cargo's when it is empty. ``uid``: as that user."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    library = ROOT if uid == os.geteuid() else readable_library(project.root.parent / "library")
+    env = {**os.environ, "PYTHONPATH": str(library)}
     argv = [sys.executable, "-c", RUN, str(uid), str(project.root), service, line, *hosts]
-    return subprocess.Popen(argv, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(argv, cwd=library, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def readable_library(folder: Path) -> Path:
+    """A copy that another user can read: a checkout may lie in a private directory."""
+    for name in ("fdl_tasks", "templates", "tests"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+    return folder
 
 
 def wait_for(condition: Callable[[], object], what: str, limit: float = 15) -> None:
