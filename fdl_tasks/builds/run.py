@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path, PurePosixPath
 
 from ..cluster.model import Cluster, Command, Worker
 from ..errors import BuildError, UsageError
 from ..hosts.connect import Connect, connect
-from ..hosts.fanout import WIDTH, Cancel, fan_out
-from ..outcome import Attempt, Event, Kind, Progress, Status, silent
+from ..hosts.fanout import WIDTH
+from ..outcome import Attempt, Progress, Status, silent
 from ..scripts import Script, Scripts
-from . import libtorch, plan, result, work
+from . import libtorch, plan, result, schedule, work
 from .envelope import Envelope
 from .plan import Job, Site
 from .result import Built, PrebuildReport
@@ -83,7 +81,7 @@ def prebuild(
         )  # fmt: skip
         if not checked.ok:
             return PrebuildReport(cmd, {}, {}, checked)
-    attempts = _build_all(found.jobs, scripts, jobs or WIDTH, progress)
+    attempts = schedule.build_all(found.jobs, scripts, jobs or WIDTH, progress)
     return PrebuildReport(cmd, *_outcomes(found, attempts), checked)
 
 
@@ -106,7 +104,7 @@ def dry_run(
     if found.failed:
         raise BuildError("\n".join(f"{one.host}: {one.error}" for one in found.failed))
     probes = [(w.host, _probe(w, scripts, shared_check)) for w in cluster.select(hosts) if w.host in found.jobs]
-    alone, shared = _compilers(1), _compilers(min(len(found.jobs) - 1, WIDTH))
+    alone, shared = schedule.compilers_each(1), schedule.compilers_each(min(len(found.jobs) - 1, WIDTH))
     builds = [
         (job.host, work.script(job, scripts, shared if n else alone, stamp=libtorch.identity(job.libtorch)))
         for n, job in enumerate(found.jobs.values())
@@ -154,44 +152,6 @@ def _site(root: Path, name: str, cwd: Path | None) -> Site:
     real, here = root.resolve(), (cwd or Path.cwd()).resolve()
     below = PurePosixPath(here.relative_to(real)) if here.is_relative_to(real) else None
     return Site(root, below, (root / name / "Cargo.toml").is_file(), (root / "Cargo.toml").is_file())
-
-
-def _build_all(jobs: Mapping[str, Job], scripts: Scripts, width: int, progress: Progress) -> dict[str, Attempt[str]]:
-    """Every build ends by itself; the first that starts cargo runs alone.
-
-    Cold builds in parallel race to unpack the same crate into cargo's registry (facts/upstream.md, 9.2).
-    """
-    waiting, done = dict(jobs), dict[str, Attempt[str]]()
-    while waiting:
-        first = next(iter(waiting))
-        alone = {first: waiting.pop(first)}
-        for host in waiting:
-            progress(Event(host, Kind.STATE, f"waiting for {first}"))
-        done |= _wave(alone, scripts, 1, progress)
-        if not isinstance(done[first].error, work.NotStarted):
-            break
-    return done | _wave(waiting, scripts, min(width, len(waiting)), progress)
-
-
-def _wave(jobs: Mapping[str, Job], scripts: Scripts, width: int, progress: Progress) -> dict[str, Attempt[str]]:
-    compilers = _compilers(width)
-    work_of = {host: partial(_work, job, scripts, compilers, progress) for host, job in jobs.items()}
-    return {attempt.host: attempt for attempt in fan_out(work_of, width=width)}
-
-
-def _work(job: Job, scripts: Scripts, compilers: int, progress: Progress, cancel: Cancel) -> str:
-    status = Status.FAILED
-    try:
-        path = work.build(job, scripts, compilers, cancel, progress)
-        status = Status.UNVERIFIED
-        return path
-    finally:
-        progress(Event(job.host, Kind.DONE, str(status)))
-
-
-def _compilers(builds: int) -> int:
-    """How many compilers one of so many builds may run at once."""
-    return max(1, len(os.sched_getaffinity(0)) // max(1, builds))
 
 
 def _outcomes(found: _Plan, attempts: Mapping[str, Attempt[str]]) -> tuple[dict[str, Built], Envelope]:
