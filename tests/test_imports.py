@@ -21,7 +21,8 @@ LAYERS |= {"images": 5, "boxes": 5, "report": 6, "settings": 6, "testing": 6, "t
 THIRD_PARTY = {
     "invoke": ("tasks", "__init__"),
     "fabric": ("hosts.ssh",),
-    "paramiko": ("hosts.ssh", "hosts.keys", "hosts.identity", "hosts.sockets"),
+    "paramiko": ("hosts.ssh", "hosts.keys", "hosts.identity"),
+    "cryptography": ("hosts.identity",),
     "jinja2": ("scripts",),
     "yaml": ("cluster.load",),
     "pydantic": ("cluster",),

@@ -63,7 +63,7 @@ class PreflightReport:
             return None
         hosts = "1 host" if len(failing) == 1 else f"{len(failing)} hosts"
         messages = [verdict.message for verdict in self.errors]
-        return PreflightError("\n  ".join([f"preflight failed on {hosts}, nothing was built:", *messages]))
+        return PreflightError("\n  ".join([f"preflight failed on {hosts}:", *messages]))
 
     def as_json(self) -> dict[str, object]:
         """The report for ``--json``."""

@@ -59,7 +59,7 @@ def root(host: str, path: str, facts: Facts) -> Verdict:
     if not facts.root:
         return error(
             "path",
-            f"{host}: path {path} is not a directory there, so no binary under it could be run: "
+            f"{host}: path {path} is not a directory, so no binary under it could be run: "
             "mount the project there, or mend path in cluster.yml",
         )
     return ok("path", f"{host}: path {path} is a directory")
@@ -172,12 +172,13 @@ def ended(host: str, facts: Facts, code: int, err: str) -> Verdict | None:
 
 
 def unanswered(host: str, failure: Exception) -> Verdict:
-    """A worker that gave no answer: only a wrong host key is certain enough to be an error."""
+    """A worker that gave no answer: certain faults are errors, a network's whims are not."""
+    reason, hint = f"{type(failure).__name__}: {failure}", ""
     if isinstance(failure, TransportError | ScriptError):
         reason, hint = failure.what, f"; {failure.hint}" if failure.hint else ""
-    else:
-        reason, hint = f"{type(failure).__name__}: {failure}", ""
-    if isinstance(failure, TransportError) and failure.stage is Stage.KEY_CHANGED:
-        return error("host-key", f"{host}: {reason}; nothing was run there{hint}")
-    rule = "reach" if isinstance(failure, TransportError) else "probe"
-    return warning(rule, f"{host}: not checked ({reason}): a real fault will show at the launch{hint}")
+    stage = failure.stage if isinstance(failure, TransportError) else None
+    if stage is Stage.KEY_CHANGED:
+        return error("host-key", f"{host}: {reason}{hint}")
+    if stage is Stage.SETTINGS:  # known before any contact, and as wrong at the launch
+        return error("ssh", f"{host}: {reason}{hint}")
+    return warning("reach" if stage else "probe", f"{host}: was not checked: {reason}{hint}")

@@ -32,7 +32,7 @@ class Host(Protocol):
     label: str
 
     def run(self, script: Script, *, limit: float, on_line: OnLine | None = None) -> Completed:
-        """Run a script to its end, within ``limit`` seconds.
+        """Run a script to its end, within ``limit`` seconds; connecting before that has limits of its own.
 
         Raises:
             TransportError: the host could not be spoken to, or the limit passed.

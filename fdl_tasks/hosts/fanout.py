@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from ..errors import Cancelled
+from ..errors import Cancelled, FdlError
 from ..outcome import Attempt
 
 T = TypeVar("T")
@@ -29,6 +29,11 @@ class Cancel:
         if not self._set.is_set():
             self._set.set()
             os.close(self._writer)  # every reader sees the end of the pipe
+
+    def pause(self, seconds: float) -> None:
+        """Sleep, unless it is set meanwhile. Raises Cancelled then."""
+        self._set.wait(seconds)
+        self.check()
 
     def check(self) -> None:
         """Raises Cancelled once it is set."""
@@ -55,9 +60,9 @@ def fan_out(jobs: Mapping[str, Job[T]], *, width: int = WIDTH) -> list[Attempt[T
         threading.Thread(target=_work, args=(jobs, todo, done, cancel), daemon=True, name=f"fdl-{n}")
         for n in range(min(max(1, width), len(jobs)))
     ]
-    for thread in threads:
-        thread.start()
     try:
+        for thread in threads:
+            thread.start()
         found = {(attempt := done.get()).host: attempt for _ in jobs}
     except BaseException:
         _leave(cancel, threads)
@@ -68,7 +73,7 @@ def fan_out(jobs: Mapping[str, Job[T]], *, width: int = WIDTH) -> list[Attempt[T
 def _leave(cancel: Cancel, threads: list[threading.Thread]) -> None:
     cancel.set()
     deadline = time.monotonic() + LEAVE
-    for thread in threads:
+    for thread in filter(threading.Thread.is_alive, threads):
         thread.join(max(0.0, deadline - time.monotonic()))
 
 
@@ -91,5 +96,6 @@ def _attempt(label: str, job: Job[T], cancel: Cancel) -> Attempt[T]:
     try:
         cancel.check()
         return Attempt(label, job(cancel), None, time.monotonic() - began)
-    except Exception as error:  # noqa: BLE001 - the one place: a host's failure is its outcome
-        return Attempt(label, None, error, time.monotonic() - began)
+    except BaseException as error:  # noqa: BLE001 - the one place: a host's failure is its outcome
+        found = error if isinstance(error, Exception) else FdlError(f"the job ended itself: {error!r}", where=label)
+        return Attempt(label, None, found, time.monotonic() - began)

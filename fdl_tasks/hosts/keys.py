@@ -118,6 +118,13 @@ class Policy(paramiko.MissingHostKeyPolicy):
             TransportError: KEY_CHANGED or KEY_UNKNOWN; nothing was sent that could run or log in.
         """
         offered = Offered(key.get_name(), key.get_base64(), key.fingerprint)
+        if offered.kind == "ssh-rsa" and key.get_bits() < self._settings.rsa_bits:
+            what = f"{self._settings.key_name} shows an RSA key of {key.get_bits()} bits"
+            raise TransportError(
+                Stage.HANDSHAKE,
+                f"{what}, and RequiredRSASize is {self._settings.rsa_bits}",
+                hint="give it a longer key",
+            )
         match judge(offered, self._settings.pins, self._known, self._settings.strict):
             case Judgement.CHANGED:
                 raise self._changed(offered)
@@ -158,8 +165,12 @@ class Policy(paramiko.MissingHostKeyPolicy):
             return
         name, file = self._settings.key_name, self._settings.known_hosts[0]
         shown = paramiko.HostKeys.hash_host(name) if self._settings.hash_known_hosts else name
-        append_line(file, f"{shown} {offered.kind} {offered.blob}")
-        self._note(f"host key {offered.fingerprint} of {name} is new; added to {file}")
+        try:
+            append_line(file, f"{shown} {offered.kind} {offered.blob}")
+        except OSError as error:  # as ssh does: the user has said that a new key is good
+            self._note(f"host key {offered.fingerprint} of {name} is new; can't add it to {file}: {error.strerror}")
+        else:
+            self._note(f"host key {offered.fingerprint} of {name} is new; added to {file}")
 
 
 def append_line(file: Path, line: str) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from types import TracebackType
 
-from ..errors import Stage, TransportError
 from ..scripts import Script, folders
 from .base import Completed, OnLine
 from .fanout import Cancel
@@ -27,10 +28,13 @@ def bootstrap() -> str:
 
 
 class Local:
-    """Scripts on this machine. ``env`` is laid over this process's environment."""
+    """Scripts on this machine. ``env`` is laid over this process's environment.
 
-    def __init__(self, label: str, cancel: Cancel, env: Mapping[str, str] | None = None):
-        self.label, self._cancel, self._env = label, cancel, env or {}
+    ``fds`` are file descriptors that its scripts inherit, under the same numbers; no other child does.
+    """
+
+    def __init__(self, label: str, cancel: Cancel, env: Mapping[str, str] | None = None, fds: Collection[int] = ()):
+        self.label, self._cancel, self._env, self._fds = label, cancel, env or {}, fds
 
     def run(self, script: Script, *, limit: float, on_line: OnLine | None = None) -> Completed:
         """See ``Host.run``."""
@@ -42,10 +46,11 @@ class Local:
             stderr=subprocess.PIPE,
             start_new_session=True,
             env=os.environ | dict(self._env),
+            pass_fds=self._fds,
         )
         try:
             return follow(
-                _Pipes(process, self.label, script),
+                _Pipes(process, script),
                 self.label,
                 limit=limit,
                 cancel=self._cancel,
@@ -67,9 +72,9 @@ class Local:
 class _Pipes:
     """A running local script, as a ``follow.Source``."""
 
-    def __init__(self, process: subprocess.Popen[bytes], label: str, script: Script):
+    def __init__(self, process: subprocess.Popen[bytes], script: Script):
         assert process.stdin and process.stdout and process.stderr
-        self._process, self._label = process, label
+        self._process = process
         self._open = {process.stdout.fileno(): "out", process.stderr.fileno(): "err"}
         for fd in self._open:
             os.set_blocking(fd, False)
@@ -96,25 +101,34 @@ class _Pipes:
 
     def code(self) -> int:
         code = self._process.wait()
-        if code < 0:
-            raise TransportError(Stage.LOST, f"the shell was ended by signal {-code}", where=self._label)
-        return code
+        return code if code >= 0 else 128 - code  # nothing was lost: somebody killed the script with its shell
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     """Close the lifeline; end the script's process group when it is still there."""
     if process.poll() is None:
         _signal_group(process, signal.SIGTERM)
-        try:
-            process.wait(TERM_WAIT)
-        except subprocess.TimeoutExpired:
-            pass
+        _wait_for_silence(process, TERM_WAIT)
         _signal_group(process, signal.SIGKILL)
     for pipe in (process.stdin, process.stdout, process.stderr):
         if pipe:
             with contextlib.suppress(BrokenPipeError):
                 pipe.close()
     process.wait()
+
+
+def _wait_for_silence(process: subprocess.Popen[bytes], seconds: float) -> None:
+    """Until nothing holds the script's output any more: its shell is gone at once, its traps may still run."""
+    assert process.stdout and process.stderr
+    end, pipes = time.monotonic() + seconds, [process.stdout.fileno(), process.stderr.fileno()]
+    while pipes and time.monotonic() < end:
+        poll = select.poll()
+        for fd in pipes:
+            poll.register(fd, select.POLLIN)
+        for fd, _ in poll.poll(max(1, int((end - time.monotonic()) * 1000))):
+            with contextlib.suppress(BlockingIOError):
+                if not os.read(fd, 65536):
+                    pipes.remove(fd)
 
 
 def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:

@@ -7,19 +7,21 @@ then our defaults; OpenSSH keeps the first value of a keyword, and its own files
 
 from __future__ import annotations
 
+import getpass
 import os
+import re
 import subprocess
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from ..cluster.model import Ssh
 from ..errors import Stage, TransportError
+from .proxy import ALIVE_COUNT, ALIVE_INTERVAL, filled, proxy
 
 CONNECT_LIMIT = 10.0  # seconds, when ConnectTimeout is not set
-ALIVE_INTERVAL, ALIVE_COUNT = 15, 3
 RESOLVE_LIMIT = 30.0  # seconds for `ssh -G`: a Match exec of the user's may hang
 
 # Resolved, and of consequence, but not to be had from the ssh client that runs the scripts.
@@ -37,17 +39,6 @@ _ALGORITHMS = {
     "kexalgorithms": "kex",
     "macs": "macs",
     "pubkeyacceptedalgorithms": "pubkeys",
-}
-# What names the target itself and must not follow to a jump host.
-_TARGET_ONLY = {
-    "hostkeyalias",
-    "hostname",
-    "port",
-    "proxycommand",
-    "proxyjump",
-    "remotecommand",
-    "setenv",
-    "user",
 }
 
 
@@ -67,6 +58,7 @@ class Settings:
     alias: str | None
     strict: str  # "yes", "accept-new" or "no"
     hash_known_hosts: bool
+    rsa_bits: int  # the shortest RSA key that may be used
     connect_limit: float
     alive_interval: int
     alive_count: int
@@ -106,9 +98,11 @@ def resolve(ssh: Ssh) -> Settings:
     Raises:
         TransportError: ssh is missing or refuses the settings, or one of them can't be honoured.
     """
-    if ssh.identity_file and not any(Path(f"{ssh.identity_file}{end}").expanduser().is_file() for end in ("", ".pub")):
+    if ssh.identity_file and not Path(ssh.identity_file).expanduser().is_file():
         raise TransportError(  # ssh would only warn, and go on with other keys
-            Stage.SETTINGS, f"identity_file {ssh.identity_file} is not there", hint="mend it in cluster.yml"
+            Stage.SETTINGS,
+            f"identity_file {ssh.identity_file} is not there",
+            hint="mend it in cluster.yml; of a key that only the agent has, name the .pub file",
         )
     answer = _ask(("ssh", "-G", *options_of(ssh), "-o", "BatchMode=yes", "--", ssh.target))
     return parse(ssh, answer, os.environ.get("SSH_AUTH_SOCK"))
@@ -141,14 +135,15 @@ def parse(ssh: Ssh, answer: str, agent: str | None) -> Settings:
         found[keyword.lower()].append(value)
     one = {keyword: values[0] for keyword, values in found.items()}
     _refuse(one)
-    port = int(one["port"])
-    connect, alive = one.get("connecttimeout", "none"), int(one.get("serveraliveinterval", "0"))
+    tokens = _tokens(ssh, one)
+    alive = int(one.get("serveraliveinterval", "0"))
+    limit = float(one.get("connecttimeout", "none").replace("none", "0")) or CONNECT_LIMIT
     return Settings(
         target=ssh.target,
         hostname=one["hostname"],
-        port=port,
+        port=int(one["port"]),
         user=one["user"],
-        identity_files=tuple(Path(name).expanduser() for name in found["identityfile"] if name != "none"),
+        identity_files=tuple(_identity(name, tokens) for name in found["identityfile"] if name != "none"),
         identities_only=one.get("identitiesonly") == "yes",
         identity_agent=_agent(one.get("identityagent"), agent),
         known_hosts=_files(one.get("userknownhostsfile", "")),
@@ -158,19 +153,34 @@ def parse(ssh: Ssh, answer: str, agent: str | None) -> Settings:
             one["stricthostkeychecking"], "yes"
         ),
         hash_known_hosts=one.get("hashknownhosts") == "yes",
-        connect_limit=CONNECT_LIMIT if connect == "none" else float(connect),
+        rsa_bits=int(one.get("requiredrsasize", "0")),
+        connect_limit=limit,
         alive_interval=min(alive, ALIVE_INTERVAL) or ALIVE_INTERVAL,
-        alive_count=int(one.get("serveralivecountmax", ALIVE_COUNT)),
+        alive_count=int(one.get("serveralivecountmax", "0")) or ALIVE_COUNT,
         family=one.get("addressfamily", "any"),
         bind_address=one.get("bindaddress"),
         compression=one.get("compression") == "yes",
         public_key=one.get("pubkeyauthentication", "yes") not in ("no", "false"),
         environment=tuple((name, value) for name, _, value in (line.partition("=") for line in found["setenv"])),
-        proxy=_proxy(ssh, one, port),
+        proxy=proxy(ssh, one, tokens, limit),
         algorithms=tuple((ours, tuple(one[k].split(","))) for k, ours in _ALGORITHMS.items() if k in one),
         pins=ssh.host_keys,
         batch_overruled=one.get("batchmode") == "no",
     )
+
+
+def _tokens(ssh: Ssh, one: Mapping[str, str]) -> dict[str, str]:
+    """Values of the tokens of ssh_config(5), but for those that no proxy or key file has a use for."""
+    return {
+        "%%": "%",
+        "%d": str(Path.home()),
+        "%h": one["hostname"],
+        "%k": one.get("hostkeyalias", one["hostname"]),
+        "%n": ssh.target,
+        "%p": one["port"],
+        "%r": one["user"],
+        "%u": getpass.getuser(),
+    }
 
 
 def _refuse(one: dict[str, str]) -> None:
@@ -192,44 +202,12 @@ def _agent(setting: str | None, inherited: str | None) -> str | None:
 
 
 def _files(value: str) -> tuple[Path, ...]:
-    return tuple(Path(name).expanduser() for name in value.split() if name not in ("none", "/dev/null"))
+    """Paths from a line of ``ssh -G``, which prints no quotes: a word that starts no path goes on with the last."""
+    names = re.split(r" (?=[/~]|none$)", value)
+    return tuple(Path(name).expanduser() for name in names if name not in ("", "none", "/dev/null"))
 
 
-def _proxy(ssh: Ssh, one: dict[str, str], port: int) -> tuple[str, ...]:
-    if (command := one.get("proxycommand", "none")) != "none":
-        return ("sh", "-c", f"exec {_expand(command, ssh, one, port)}")
-    if (jumps := one.get("proxyjump", "none")) == "none":
-        return ()
-    *before, last = jumps.split(",")
-    address = f"[{one['hostname']}]:{port}"
-    through = ("-J", ",".join(before)) if before else ()
-    return ("ssh", *_jump_options(ssh), *through, "-W", address, *_jump_target(last))
-
-
-def _jump_options(ssh: Ssh) -> tuple[str, ...]:
-    """The user's options for a hop: all that do not name the target; BatchMode is ours."""
-    kept = [o for o in ssh.options if _keyword(o) not in _TARGET_ONLY | {"batchmode"}]
-    key = ("-i", ssh.identity_file) if ssh.identity_file else ()
-    ours = ("BatchMode=yes", f"ServerAliveInterval={ALIVE_INTERVAL}", f"ServerAliveCountMax={ALIVE_COUNT}")
-    return (*key, *(word for option in (*kept, *ours) for word in ("-o", option)))
-
-
-def _keyword(option: str) -> str:
-    return option.replace("=", " ").split()[0].lower() if option.strip(" =") else ""
-
-
-def _jump_target(jump: str) -> Sequence[str]:
-    """``[user@]host[:port]`` or an ``ssh://`` address, as words for ssh."""
-    return ("--", jump if jump.startswith("ssh://") else f"ssh://{jump}")
-
-
-def _expand(command: str, ssh: Ssh, one: dict[str, str], port: int) -> str:
-    """The tokens of ssh_config(5) that ProxyCommand takes, which ``ssh -G`` leaves as they are."""
-    values = {"%%": "%", "%h": one["hostname"], "%n": ssh.target, "%p": str(port), "%r": one["user"]}
-    out, rest = "", command
-    while rest:
-        pair = rest[:2]
-        if pair[0] == "%" and pair not in values:
-            raise TransportError(Stage.SETTINGS, f"ProxyCommand has {pair!r}, which this library does not know")
-        out, rest = out + values.get(pair, rest[0]), rest[2 if pair in values else 1 :]
-    return out
+def _identity(name: str, tokens: Mapping[str, str]) -> Path:
+    """A key file; tokens and ``${NAME}`` stand in it as they were written (ssh -G expands them in other keywords)."""
+    known = re.sub(r"\$\{(\w+)\}", lambda found: os.environ.get(found[1], found[0]), name)
+    return Path(filled("IdentityFile", known, tokens)).expanduser()

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import socket
 import subprocess
 import tempfile
+import threading
+from types import TracebackType
 from typing import IO
 
 from ..errors import Stage, TransportError
+from .fanout import Cancel
 from .settings import Settings
 
 _FAMILIES = {"any": socket.AF_UNSPEC, "inet": socket.AF_INET, "inet6": socket.AF_INET6}
@@ -40,6 +44,38 @@ class Link:
             _end(self._proxy)
         if self._said:
             self._said.close()
+
+
+class Watchdog:
+    """Ends a link when ``seconds`` have passed or the user ends the run: Paramiko waits without an end in places.
+
+    Whoever waits on the link is then told that it is closed; ``expired`` says that it was the time.
+    """
+
+    def __init__(self, link: Link, cancel: Cancel, seconds: float):
+        self._link, self._cancel, self._seconds = link, cancel, seconds
+        self._thread = threading.Thread(target=self._watch, daemon=True, name="fdl-watchdog")
+        self.expired = False
+
+    def __enter__(self) -> Watchdog:
+        self._reader, self._writer = os.pipe()
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        os.close(self._writer)
+        self._thread.join()
+        os.close(self._reader)
+
+    def _watch(self) -> None:
+        poll = select.poll()
+        for fd in (self._reader, self._cancel.fd):
+            poll.register(fd, select.POLLIN)
+        woken = [fd for fd, _ in poll.poll(self._seconds * 1000)]
+        if self._reader not in woken:
+            self.expired = not woken
+            with contextlib.suppress(OSError):
+                self._link.sock.shutdown(socket.SHUT_RDWR)
 
 
 def open_link(settings: Settings) -> Link:
@@ -98,7 +134,12 @@ def _through(argv: tuple[str, ...]) -> Link:
     with theirs:
         try:
             proxy = subprocess.Popen(
-                argv, stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=said, start_new_session=True
+                argv,
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
+                stderr=said,
+                start_new_session=True,
+                env=os.environ | {"SSH_ASKPASS_REQUIRE": "never"},  # BatchMode does not reach a ProxyCommand's own ssh
             )
         except OSError as error:
             ours.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 import shlex
@@ -22,9 +23,9 @@ from .identity import Login
 from .keys import Policy, key_types, known_keys
 from .local import bootstrap
 from .settings import Settings, resolve
-from .sockets import Link, open_link
+from .sockets import Link, Watchdog, open_link
 
-BANNER_LIMIT, AUTH_LIMIT, CHANNEL_LIMIT = 15.0, 30.0, 15.0  # seconds
+BANNER_LIMIT, HANDSHAKE_LIMIT, AUTH_LIMIT, CHANNEL_LIMIT = 15.0, 15.0, 30.0, 15.0  # seconds
 Order = Callable[[Sequence[str]], list[str]]  # of host-key algorithms
 TRIES = 6  # of the connect stage: an sshd under MaxStartups drops connections at random
 PAUSE = 0.3  # seconds before the second try; doubles, with jitter
@@ -45,15 +46,12 @@ class SshHost:
         """See ``Host.run``."""
         self._cancel.check()
         try:
-            channel = self._channel()
+            channel = self._start(script)
             try:
-                channel.exec_command(f"exec sh -c {shlex.quote(bootstrap())}")
-                channel.sendall(packed(script))
                 return follow(_Channel(channel), self.label, limit=limit, cancel=self._cancel, on_line=on_line)
             finally:
-                channel.close()  # ends the lifeline: whatever still runs there is ended
-        except (paramiko.SSHException, EOFError, OSError) as error:
-            raise TransportError(Stage.LOST, _text(error), where=self.label) from error
+                with contextlib.suppress(paramiko.SSHException, EOFError, OSError):
+                    channel.close()  # ends the lifeline: whatever still runs there is ended
         except TransportError as error:
             error.where = error.where or self.label
             raise
@@ -73,16 +71,20 @@ class SshHost:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
 
-    def _channel(self) -> paramiko.Channel:
+    def _start(self, script: Script) -> paramiko.Channel:
         transport = self._connection.client.get_transport() if self._connection else self._open()
-        try:
-            channel = transport.open_session(timeout=CHANNEL_LIMIT)
-        except (paramiko.SSHException, EOFError) as error:
-            stage = Stage.CHANNEL if transport.is_active() else Stage.LOST
-            raise TransportError(stage, f"sshd opened no session ({_text(error)})", where=self.label) from error
-        channel.settimeout(CHANNEL_LIMIT)
-        for name, value in self._settings.environment:
-            channel.set_environment_variable(name, value)
+        assert self._link
+        with Watchdog(self._link, self._cancel, CHANNEL_LIMIT) as watchdog:
+            try:
+                channel = transport.open_session(timeout=CHANNEL_LIMIT)
+                for name, value in self._settings.environment:
+                    channel.set_environment_variable(name, value)
+                channel.exec_command(f"exec sh -c {shlex.quote(bootstrap())}")
+                channel.sendall(packed(script))
+            except (paramiko.SSHException, EOFError, OSError) as error:
+                self._cancel.check()
+                stage = Stage.CHANNEL if transport.is_active() or watchdog.expired else Stage.LOST
+                raise TransportError(stage, f"sshd started no script ({_text(error)})", where=self.label) from error
         return channel
 
     def _open(self) -> paramiko.Transport:
@@ -96,10 +98,9 @@ class SshHost:
                 return self._connect(policy, lambda ours: key_types(known, ours))
             except _Dropped as dropped:
                 self.close()
-                self._cancel.check()
                 if attempt == TRIES:
                     raise dropped.error from None
-                time.sleep(PAUSE * 2 ** (attempt - 1) * random.uniform(0.5, 1.5))  # noqa: S311
+                self._cancel.pause(PAUSE * 2 ** (attempt - 1) * random.uniform(0.5, 1.5))  # noqa: S311
             except BaseException:
                 self.close()
                 raise
@@ -116,9 +117,8 @@ class SshHost:
             connect_kwargs={
                 "sock": self._link.sock,
                 "transport_factory": lambda sock, **kwargs: _transport(made, self._settings, order, sock),
-                "auth_strategy": Login(self._settings),
+                "auth_strategy": Login(self._settings, AUTH_LIMIT),
                 "banner_timeout": BANNER_LIMIT,
-                "auth_timeout": AUTH_LIMIT,
                 "channel_timeout": CHANNEL_LIMIT,
                 "compress": self._settings.compression,
             },
@@ -126,8 +126,12 @@ class SshHost:
         self._connection.client.set_missing_host_key_policy(policy)
         began = time.monotonic()
         try:
-            self._connection.open()
-        except (paramiko.SSHException, EOFError, OSError) as error:
+            with Watchdog(self._link, self._cancel, BANNER_LIMIT + HANDSHAKE_LIMIT + AUTH_LIMIT):
+                self._connection.open()
+        except (paramiko.SSHException, EOFError, OSError, TransportError) as error:
+            self._cancel.check()
+            if isinstance(error, TransportError):
+                raise
             raise self._failure(error, made[0] if made else None, time.monotonic() - began) from error
         made[0].set_keepalive(self._settings.alive_interval)
         return made[0]
@@ -139,14 +143,14 @@ class SshHost:
         reason, where = said or _text(error), self._settings.address
         if transport and transport.remote_version:
             return TransportError(Stage.HANDSHAKE, f"with {where} failed: {reason}", where=self.label)
-        if seconds >= BANNER_LIMIT:
-            what = f"{where} accepted the connection but said nothing for {BANNER_LIMIT:g} s"
-            return TransportError(Stage.BANNER, what, where=self.label, hint="is it an sshd that answers there?")
         if self._settings.proxy:
-            what = f"the way through the proxy to {where} was closed: {reason}"
+            what = f"no way through the proxy to {where} in {seconds:.0f} s: {reason}"
             return TransportError(
                 Stage.CONNECT, what, where=self.label, hint="try the jump by hand with ssh -o BatchMode=yes"
             )
+        if seconds >= BANNER_LIMIT:
+            what = f"{where} accepted the connection but said nothing of ssh for {seconds:.0f} s"
+            return TransportError(Stage.BANNER, what, where=self.label, hint="is it an sshd that answers there?")
         what = f"{where} closed the connection before it said anything"
         hint = "is it an sshd? one with too low a MaxStartups drops connections like this"
         return _Dropped(TransportError(Stage.BANNER, what, where=self.label, hint=hint))
@@ -215,6 +219,10 @@ class _Channel:
         if code < 0:
             transport = self._channel.get_transport()
             alive = transport is not None and transport.is_active()
-            what = "the remote shell was ended by a signal" if alive else "the link broke while the script ran"
+            what = (
+                "the remote shell ended without an exit code: by a signal, most likely"
+                if alive
+                else "the link broke while the script ran"
+            )
             raise TransportError(Stage.LOST, what)
         return code

@@ -251,7 +251,7 @@ def test_a_listener_that_never_speaks_ends_with_the_banner_limit(
     with lab.listener() as (address, port):
         error = fails(settings(lab, node, target=address, port=port))
     assert error.stage is Stage.BANNER
-    assert "said nothing for 1 s" in str(error)
+    assert "said nothing of ssh for 1 s" in str(error)
 
 
 def test_something_that_is_no_sshd_is_not_taken_for_one(lab: Lab, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

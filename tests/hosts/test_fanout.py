@@ -36,6 +36,34 @@ def test_one_failure_is_that_hosts_outcome_only() -> None:
     assert (good.value, good.error) == (1, None)
 
 
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
+def test_a_job_that_ends_its_thread_has_an_outcome_too(error: BaseException) -> None:
+    def leave(_: Cancel) -> int:
+        raise error
+
+    bad, good = fan_out({"bad": leave, "good": lambda _: 1}, width=1)
+    assert type(error).__name__ in str(bad.error)
+    assert good.value == 1
+
+
+def test_ctrl_c_while_jobs_are_being_started_tells_those_that_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    start, ended = threading.Thread.start, threading.Event()
+
+    def interrupted(thread: threading.Thread) -> None:
+        if thread.name == "fdl-1":
+            raise KeyboardInterrupt
+        start(thread)
+
+    def job(cancel: Cancel) -> None:
+        if select.select([cancel.fd], [], [], 5)[0]:
+            ended.set()
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        fan_out({"a": job, "b": job})
+    assert ended.wait(1)
+
+
 @pytest.mark.parametrize("width", [1, 3])
 def test_no_more_than_width_jobs_run_at_once(width: int) -> None:
     running, most, lock = 0, 0, threading.Lock()

@@ -84,6 +84,15 @@ def test_the_limit_ends_everything_the_script_started() -> None:
     assert gone("sleep 7301")
 
 
+def test_the_limit_leaves_time_for_the_scripts_own_traps(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    with pytest.raises(TransportError):
+        run(
+            f"mkdir '{made}'; trap 'sleep 0.2; rmdir \"{made}\"' EXIT; trap 'exit 1' TERM; sleep 7305 & wait", limit=0.3
+        )
+    assert not made.exists()
+
+
 def test_a_login_that_never_starts_the_script_has_its_own_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follow, "START_LIMIT", 0.2)
     monkeypatch.setattr("fdl_tasks.hosts.local.bootstrap", lambda: "sleep 7302")
@@ -100,6 +109,22 @@ def test_cancel_ends_a_running_script() -> None:
     with pytest.raises(Cancelled):
         run("sleep 7303", cancel=cancel)
     assert gone("sleep 7303")
+
+
+def test_a_killed_script_has_the_code_of_its_signal() -> None:
+    assert run("kill -KILL 0").code == 137
+
+
+def test_given_file_descriptors_reach_that_script_and_no_other() -> None:
+    reader, writer = os.pipe()
+    number = os.dup2(reader, 57, inheritable=False)
+    os.write(writer, b"given")
+    show = Script("t.sh", f"cat /proc/self/fd/{number} || echo none\n#fdl\n")
+    os.close(writer)
+    assert Local("other", Cancel()).run(show, limit=10).out == "none\n"
+    assert Local("here", Cancel(), fds=(number,)).run(show, limit=10).out == "given"
+    for fd in (reader, number):
+        os.close(fd)
 
 
 def test_a_child_left_behind_does_not_hold_the_run() -> None:

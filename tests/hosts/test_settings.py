@@ -45,8 +45,13 @@ def test_everything_that_is_honoured() -> None:
     assert found.pins == ("SHA256:x",)
     assert found.proxy == (
         *("ssh", "-i", "/keys/cluster", "-o", "StrictHostKeyChecking=accept-new", "-o", "BatchMode=yes"),
-        *("-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=3"),
-        *("-J", "me@bastion:2200", "-W", "[node1]:2222", "--", "ssh://inner"),
+        *("-o", "ConnectTimeout=3", "-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=3"),
+        *(
+            "-o",
+            "ProxyCommand=ssh -i /keys/cluster -o StrictHostKeyChecking=accept-new -o BatchMode=yes"
+            " -o ConnectTimeout=3 -o ServerAliveInterval=15 -o ServerAliveCountMax=3 -W '[%h]:%p' -- ssh://me@bastion:2200",
+        ),
+        *("-W", "[node1]:2222", "--", "ssh://inner"),
     )
 
 
@@ -96,6 +101,49 @@ def test_a_proxy_command_has_its_tokens_filled_in(command: str, script: str | No
 def test_an_unknown_token_is_an_error_and_not_passed_on() -> None:
     with pytest.raises(TransportError, match="'%X'"):
         parsed(changed("proxycommand", "nc %X"))
+
+
+def test_percent_signs_in_options_survive_every_hop() -> None:
+    how = Ssh("node1", options=("UserKnownHostsFile=/k/%d",))
+    argv = parsed(changed("proxyjump", "a,b,c"), how).proxy
+    nested = next(word for word in argv if word.startswith("ProxyCommand="))
+    assert "UserKnownHostsFile=/k/%d" in argv
+    assert "UserKnownHostsFile=/k/%%d" in nested
+    assert "UserKnownHostsFile=/k/%%%%d" in nested
+    assert nested.endswith(" -W '[%h]:%p' -- ssh://b")
+
+
+def test_a_proxy_that_passes_a_descriptor_is_named() -> None:
+    answer = changed("proxycommand", "nc -F %h %p").replace("proxyusefdpass no", "proxyusefdpass yes")
+    with pytest.raises(TransportError, match="proxyusefdpass"):
+        parsed(answer)
+
+
+@pytest.mark.parametrize(
+    ("line", "files"),
+    [
+        ("/a/known /b/known", ["/a/known", "/b/known"]),
+        ("/a b/known /c", ["/a b/known", "/c"]),
+        ("/dev/null", []),
+        ("none", []),
+    ],
+)
+def test_known_hosts_files_keep_their_blanks(line: str, files: list[str]) -> None:
+    assert [str(file) for file in parsed(changed("userknownhostsfile", line)).known_hosts] == files
+
+
+def test_tokens_and_variables_in_key_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WHERE", "/keys")
+    assert parsed(changed("identityfile", "${WHERE}/%r@%h:%p")).identity_files == (Path("/keys/root@node1:22"),)
+    assert parsed(changed("identityfile", "none")).identity_files == ()
+    with pytest.raises(TransportError, match="IdentityFile has '%C'"):
+        parsed(changed("identityfile", "/keys/%C"))
+
+
+@pytest.mark.parametrize(("keyword", "value"), [("connecttimeout", "0"), ("serveralivecountmax", "0")])
+def test_no_limit_is_our_limit(keyword: str, value: str) -> None:
+    found = parsed(changed(keyword, value))
+    assert (found.connect_limit, found.alive_count) == (10.0, 3)
 
 
 @pytest.mark.parametrize("jump", ["none", ""])
