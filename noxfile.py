@@ -137,6 +137,20 @@ def demo(session: nox.Session) -> None:
 
 
 @nox.session
+def pictures(session: nox.Session) -> None:
+    """The terminal pictures of docs/pictures/, from real runs (needs cargo, cc and ssh)."""
+    install(session)
+    session.run("python", "-m", "tests.pictures", *session.posargs)
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Measure, each figure beside its peer's, and write docs/benchmarks.md (as root: also what goes over ssh)."""
+    install(session)
+    session.run("python", "-m", "bench", *session.posargs, interrupt_timeout=60, terminate_timeout=10)
+
+
+@nox.session
 def lab(session: nox.Session) -> None:
     """A cluster of real nodes on this machine, for trying things by hand; Ctrl-C ends it (needs root)."""
     install(session)

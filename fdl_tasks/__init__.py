@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import tasks
+    from .builds.clean import CleanReport, prebuild_clean
     from .builds.envelope import ENV_NAME, Entry
     from .builds.run import Built, PrebuildReport, prebuild
     from .checks.sweep import HostChecks, PreflightReport, preflight
@@ -43,6 +44,7 @@ __all__ = [
     "BuildError",
     "Built",
     "Cancelled",
+    "CleanReport",
     "Cluster",
     "ConfigError",
     "Controller",
@@ -69,12 +71,14 @@ __all__ = [
     "collection",
     "load_cluster",
     "prebuild",
+    "prebuild_clean",
     "preflight",
     "silent",
     "tasks",
 ]
 
 _HOMES = {
+    "builds.clean": "CleanReport prebuild_clean",
     "builds.envelope": "ENV_NAME Entry",
     "builds.run": "Built PrebuildReport prebuild",
     "checks.sweep": "HostChecks PreflightReport preflight",

@@ -118,6 +118,7 @@ class Scripts:
                 "the folder of own templates is not there", where=str(overrides), hint="mend fdl.templates"
             )
         self._folders = folders(overrides)
+        self._slots: dict[str, Slots] = {}
 
     def render(self, name: str, /, **values: Value) -> Script:
         """The script of template ``name`` with every value quoted.
@@ -139,7 +140,12 @@ class Scripts:
         return Script(name, f"{body.rstrip()}\n{END}\n")
 
     def slots(self, name: str) -> Slots:
-        """What the template and all that it includes take, the lint passed."""
+        """What the template and all that it includes take, the lint passed; a file is read once."""
+        if name not in self._slots:
+            self._slots[name] = self._read(name)
+        return self._slots[name]
+
+    def _read(self, name: str) -> Slots:
         own = lint(str(self.path(name)), self.path(name).read_text("utf-8"))
         for part in map(self.slots, own.includes):
             own = Slots(own.word | part.word, own.words | part.words, own.includes)

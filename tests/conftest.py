@@ -100,5 +100,5 @@ def lab() -> Iterator[Lab]:
     """The lab of this test run. Nodes are made by the tests that want them, in 0.1 s each."""
     if reason := lacks("lab"):
         pytest.skip(reason)
-    with Lab() as made:
+    with Lab(lacking=pytest.skip) as made:
         yield made

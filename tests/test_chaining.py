@@ -47,7 +47,7 @@ def test_tasks_work_from_another_tasks_body_and_give_their_reports(project: Proj
     assert done.returncode == 0, done.stderr
     said = [line for line in done.stdout.splitlines() if line.startswith("body got")]
     assert said == ["body got train True ['new', 'old']", "body got other True ['old']"]
-    assert done.stdout.endswith("3 hosts checked: 3 ok\n")
+    assert done.stdout.endswith("3 hosts: 3 ok\n")
 
 
 def test_a_task_in_the_same_call_and_what_it_runs_see_the_envelope(project: Project) -> None:
@@ -75,7 +75,7 @@ STAR = "from invoke import task\nfrom fdl_tasks.tasks import *\n\n\n@task\ndef m
 def test_a_star_import_hides_no_task_of_the_user(project: Project) -> None:
     (project.root / "tasks.py").write_text(STAR)
     listed = [line.split()[0] for line in project.inv("--list").stdout.splitlines() if line.startswith("  ")]
-    assert listed == ["cluster-schema", "cluster-show", "mine", "prebuild", "preflight"]
+    assert listed == ["cluster-schema", "cluster-show", "mine", "prebuild", "prebuild-clean", "preflight"]
 
 
 @pytest.mark.parametrize(

@@ -56,8 +56,14 @@ def test_declared_data_is_there_so_that_preflight_has_nothing_to_say(file: Path)
     assert all(declared and Path(place).is_dir() for place, declared in places)
 
 
-@pytest.mark.parametrize("file", FILES, ids=["embedded", "example"])
-def test_every_command_it_names_is_a_crate_of_the_example(file: Path) -> None:
+@pytest.mark.parametrize(
+    ("file", "names"),
+    [(FILES[0], ["ddp-bench"]), (FILES[1], ["ddp-bench", "ring-bench", "ckpt-info"])],
+    ids=["embedded", "example"],
+)
+def test_every_command_it_names_is_a_project_of_the_example(file: Path, names: list[str]) -> None:
     commands = load(file)[0].commands
-    assert list(commands) == ["ddp-bench"]
-    assert all((EXAMPLE / name / "Cargo.lock").is_file() for name in commands)
+    assert list(commands) == names
+    for name, command in commands.items():
+        manifest = ("Makefile", "CMakeLists.txt") if command.build else ("Cargo.lock",)
+        assert any((EXAMPLE / name / known).is_file() for known in manifest)

@@ -16,7 +16,7 @@ from fdl_tasks.errors import UsageError
 from fdl_tasks.testing import FakeHost, fake_connect, make_cluster
 
 TOP = Path(__file__).resolve().parents[1]
-FUNCTIONS = ["collection", "load_cluster", "prebuild", "preflight", "silent"]
+FUNCTIONS = ["collection", "load_cluster", "prebuild", "prebuild_clean", "preflight", "silent"]
 
 
 def import_everything() -> list[str]:
@@ -52,7 +52,13 @@ def test_every_public_function_can_be_called_twice_after_every_submodule_was_imp
         assert fdl_tasks.prebuild(cluster, cmd="x").ok
         with pytest.raises(UsageError):
             fdl_tasks.preflight(node, hosts=["nobody"], connect=fake_connect(FakeHost("node")))
-        assert set(fdl_tasks.collection().task_names) == {"prebuild", "preflight", "cluster.show", "cluster.schema"}
+        assert set(fdl_tasks.collection().task_names) == {
+            "prebuild",
+            "prebuild-clean",
+            "preflight",
+            "cluster.show",
+            "cluster.schema",
+        }
         fdl_tasks.silent(fdl_tasks.Event("a", fdl_tasks.Kind.NOTE, "x"))
 
 
@@ -88,7 +94,7 @@ def test_the_types_are_for_users_too() -> None:
 def test_this_repositorys_task_file_lists_the_tasks_at_the_top_level() -> None:
     done = subprocess.run([sys.executable, "-m", "invoke", "--list"], cwd=TOP, capture_output=True, text=True)
     listed = re.findall(r"^  (\S+)", done.stdout, re.MULTILINE)
-    assert listed == ["demo", "prebuild", "preflight", "cluster.schema", "cluster.show"]
+    assert listed == ["demo", "prebuild", "prebuild-clean", "preflight", "cluster.schema", "cluster.show"]
 
 
 @pytest.mark.subprocess

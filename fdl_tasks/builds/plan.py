@@ -108,9 +108,9 @@ def command_directory(command: Command, site: Site) -> str:
     if site.root_manifest:
         return ""
     raise UsageError(
-        f"no directory for the command {command.name}: {site.root / command.name} has no Cargo.toml, the current "
-        f"directory is outside the project root, and {site.root} has no Cargo.toml",
-        hint=f"set commands.{command.name}.cwd in cluster.yml, or call it from the command's directory",
+        f"no directory for the command {command.name}: {site.root / command.name} has no Cargo.toml, nor has the "
+        "current directory or one above it in the project",
+        hint=f"mend the name; or set commands.{command.name}.cwd in cluster.yml; or call it from its directory",
     )
 
 
@@ -144,6 +144,12 @@ def job(worker: Worker, command: Command, controller: Controller, directory: str
         controller.docker,
         controller.docker_deps,
     )
+
+
+def usual_bin(job: Job) -> str:
+    """Where the binary usually is, relative to the project root; cargo's own word is what counts."""
+    folder = {"dev": "debug", "test": "debug", "bench": "release"}.get(job.command.profile, job.command.profile)
+    return job.custom_bin if job.command.build else f"{job.target_dir}/{folder}/{job.command.name}"
 
 
 def cargo_argv(job: Job) -> list[str]:

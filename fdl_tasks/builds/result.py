@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import BuildError, FdlError
-from ..outcome import Attempt, Status
+from ..outcome import Attempt, Level, Status, Verdict
 from .envelope import Entry, Envelope, as_dict
+from .judge import outcome, status
 from .plan import Job
+
+Seen = Attempt[tuple[Verdict, ...]]  # what became of a binary's verification
 
 if TYPE_CHECKING:
     from ..checks.sweep import PreflightReport
@@ -20,8 +23,9 @@ if TYPE_CHECKING:
 class Built:
     """What became of one worker. ``target_dir`` and ``bin`` are relative to the project root.
 
-    ``bin`` is there only when the build succeeded; ``error`` only when it failed. Why a worker was
-    skipped stands in ``warnings``. ``seconds`` is wall time, ``log`` the build's whole output.
+    ``bin`` is there only when nothing failed, ``error`` only when something did: the build, or what was read
+    back from the worker. Why a worker was skipped, or is unverified, stands in ``warnings``. ``seconds`` is
+    wall time, ``log`` the build's whole output.
     """
 
     host: str
@@ -87,20 +91,26 @@ def refused(host: str, arch: str | None, error: BuildError) -> Built:
     return Built(host, Status.FAILED, arch=arch, error=str(error))
 
 
-def built(job: Job, attempt: Attempt[str]) -> Built:
-    """A worker whose build was run. Nothing has been read back from the worker: unverified at best."""
-    error = attempt.error
-    return Built(
-        job.host,
-        Status.FAILED if error else Status.UNVERIFIED,
-        attempt.seconds,
-        job.arch,
-        job.feature,
-        job.target_dir,
-        attempt.value,
-        warnings=job.warnings,
-        error=None if error is None else _text(error),
-        log=job.log,
+def built(job: Job, attempt: Attempt[str], seen: Seen | None, shared_with: str | None) -> Built:
+    """A worker whose build was run; ``seen`` is None when that gave no binary."""
+    made = Built(
+        job.host, Status.FAILED, attempt.seconds, job.arch, job.feature, job.target_dir,
+        shared_with=shared_with, warnings=job.warnings, log=job.log,
+    )  # fmt: skip
+    if attempt.error or seen is None:
+        return replace(made, error=_text(attempt.error or BuildError("it gave no binary")))
+    return _verified(replace(made, seconds=attempt.seconds + seen.seconds), attempt.value, outcome(seen))
+
+
+def _verified(made: Built, path: str | None, found: Sequence[Verdict]) -> Built:
+    errors = "\n".join(verdict.message for verdict in found if verdict.level is Level.ERROR)
+    warnings = tuple(verdict.message for verdict in found if verdict.level is Level.WARNING)
+    return replace(
+        made,
+        status=status(found),
+        bin=None if errors else path,
+        error=errors or None,
+        warnings=(*made.warnings, *warnings),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 from ..cluster.model import Cluster, Command, Worker
 from ..errors import BuildError, UsageError
@@ -12,10 +13,15 @@ from ..hosts.connect import Connect, connect
 from ..hosts.fanout import WIDTH
 from ..outcome import Attempt, Progress, Status, silent
 from ..scripts import Script, Scripts
-from . import libtorch, plan, result, schedule, work
+from . import libtorch, locks, plan, result, schedule, share, work
+from . import verify as verification
 from .envelope import Envelope
 from .plan import Job, Site
-from .result import Built, PrebuildReport
+from .result import Built, PrebuildReport, Seen
+from .verify import Subject
+
+if TYPE_CHECKING:
+    from ..checks.sweep import PreflightReport
 
 __all__ = ["Built", "PrebuildReport", "dry_run", "prebuild"]
 
@@ -44,21 +50,25 @@ def prebuild(
     jobs: int | None = None,
     preflight: bool = True,
     shared_check: bool = True,
+    verify: bool = True,
+    dedupe: bool = True,
     width: int = WIDTH,
     scripts: Scripts | None = None,
     connect: Connect = connect,
     progress: Progress = silent,
     cwd: Path | None = None,
 ) -> PrebuildReport:
-    """Check every worker, then build ``cmd`` for each. Touches no environment variable.
+    """Check every worker, build ``cmd`` for each, and read each binary back. Touches no environment variable.
 
     Args:
         hosts: labels or groups; none for all.
         jobs: builds at once; None for all, 16 at most.
         preflight: check first, and build nothing after an error.
         shared_check: let preflight look whether workers see what the controller writes.
+        verify: read every binary back from its worker; without, none is better than unverified.
+        dedupe: build once for all workers whose builds have the same inputs.
         width: machines spoken to at once.
-        connect: how a worker is reached, for preflight.
+        connect: how a worker is reached.
         progress: takes events from several threads while the work runs.
         cwd: where the command's directory is looked for; the current directory when None.
 
@@ -81,8 +91,11 @@ def prebuild(
         )  # fmt: skip
         if not checked.ok:
             return PrebuildReport(cmd, {}, {}, checked)
-    attempts = schedule.build_all(found.jobs, scripts, jobs or WIDTH, progress)
-    return PrebuildReport(cmd, *_outcomes(found, attempts), checked)
+    with locks.held(found.jobs, progress):
+        attempts, shared = schedule.build_all(found.jobs, scripts, jobs or WIDTH, progress, dedupe=dedupe)
+        subjects = _subjects(found, attempts, cluster, checked)
+        seen = verification.verify_all(subjects, scripts, width, connect, progress, there=verify)
+    return PrebuildReport(cmd, *_outcomes(found, attempts, seen, shared), checked)
 
 
 def dry_run(
@@ -91,10 +104,15 @@ def dry_run(
     *,
     hosts: Sequence[str] = (),
     shared_check: bool = True,
+    verify: bool = True,
+    dedupe: bool = True,
     scripts: Scripts | None = None,
     cwd: Path | None = None,
 ) -> list[tuple[str, Script]]:
     """The scripts that ``prebuild`` would run, as (label, script); runs none and contacts nobody.
+
+    Where a binary will be is guessed (cargo says it), and ``-`` stands for its size and hash, which nobody
+    knows yet.
 
     Raises:
         BuildError: a worker can't be built for: all of them are in it.
@@ -104,12 +122,25 @@ def dry_run(
     if found.failed:
         raise BuildError("\n".join(f"{one.host}: {one.error}" for one in found.failed))
     probes = [(w.host, _probe(w, scripts, shared_check)) for w in cluster.select(hosts) if w.host in found.jobs]
-    alone, shared = schedule.compilers_each(1), schedule.compilers_each(min(len(found.jobs) - 1, WIDTH))
+    built = share.leading(found.jobs) if dedupe else found.jobs
+    alone, together = schedule.compilers_each(1), schedule.compilers_each(min(len(built) - 1, WIDTH))
     builds = [
-        (job.host, work.script(job, scripts, shared if n else alone, stamp=libtorch.identity(job.libtorch)))
-        for n, job in enumerate(found.jobs.values())
+        (job.host, work.script(job, scripts, together if n else alone, stamp=libtorch.identity(job.libtorch)))
+        for n, job in enumerate(built.values())
     ]
-    return [*probes, *builds]
+    subjects = [
+        Subject(job, worker, plan.usual_bin(job))
+        for worker in cluster.select(hosts)
+        if (job := found.jobs.get(worker.host))
+    ]
+    return [*probes, *builds, *(one for subject in subjects if verify for one in _verification(subject, scripts))]
+
+
+def _verification(subject: Subject, scripts: Scripts) -> list[tuple[str, Script]]:
+    host, shown = subject.job.host, [verification.script(subject, scripts, f"fdl-{work.NO_RUN}")]
+    if subject.job.command.check:
+        shown.append(verification.check_script(subject, scripts))
+    return [(host, one) for one in shown]
 
 
 def _probe(worker: Worker, scripts: Scripts, shared_check: bool) -> Script:
@@ -139,7 +170,7 @@ def _plan(cluster: Cluster, cmd: str, hosts: Sequence[str], cwd: Path | None) ->
 
 def _directory(root: Path, command: Command, cwd: Path | None) -> str:
     """Where the command is, below the project root; looked at, not only computed."""
-    directory = plan.command_directory(command, _site(root, command.name, cwd))
+    directory = plan.command_directory(command, _site(root, command, cwd))
     place, hint = root / directory, f"mend commands.{command.name}.cwd in cluster.yml"
     if not place.is_dir():
         raise UsageError(f"the directory of command {command.name} is not there: {place}", hint=hint)
@@ -148,16 +179,38 @@ def _directory(root: Path, command: Command, cwd: Path | None) -> str:
     return directory
 
 
-def _site(root: Path, name: str, cwd: Path | None) -> Site:
+def _site(root: Path, command: Command, cwd: Path | None) -> Site:
     real, here = root.resolve(), (cwd or Path.cwd()).resolve()
-    below = PurePosixPath(here.relative_to(real)) if here.is_relative_to(real) else None
-    return Site(root, below, (root / name / "Cargo.toml").is_file(), (root / "Cargo.toml").is_file())
+    inside = here.is_relative_to(real) and (command.build or _has_manifest(here, real))
+    below = PurePosixPath(here.relative_to(real)) if inside else None
+    return Site(root, below, (root / command.name / "Cargo.toml").is_file(), (root / "Cargo.toml").is_file())
 
 
-def _outcomes(found: _Plan, attempts: Mapping[str, Attempt[str]]) -> tuple[dict[str, Built], Envelope]:
+def _has_manifest(here: Path, root: Path) -> bool:
+    """Whether cargo finds a manifest from ``here``, within the project: else a mistyped name would build nothing."""
+    between = [place for place in (here, *here.parents) if place.is_relative_to(root)]
+    return any((place / "Cargo.toml").is_file() for place in between)
+
+
+def _subjects(
+    found: _Plan, attempts: Mapping[str, Attempt[str]], cluster: Cluster, checked: PreflightReport | None
+) -> dict[str, Subject]:
+    """What was built, each with its worker and with what preflight learnt of that."""
+    workers = {worker.host: worker for worker in cluster.need_workers()}
+    known = checked.hosts if checked else {}
+    return {
+        host: Subject(job, workers[host], path, known[host].facts if host in known else None)
+        for host, job in found.jobs.items()
+        if (path := attempts[host].value)
+    }
+
+
+def _outcomes(
+    found: _Plan, attempts: Mapping[str, Attempt[str]], seen: Mapping[str, Seen], shared: Mapping[str, str]
+) -> tuple[dict[str, Built], Envelope]:
     outcomes = {
-        host: one if isinstance(one, Built) else result.built(one, attempts[host])
+        host: one if isinstance(one, Built) else result.built(one, attempts[host], seen.get(host), shared.get(host))
         for host, one in found.workers.items()
     }
-    entries = {host: result.entry(job, path) for host, job in found.jobs.items() if (path := attempts[host].value)}
+    entries = {host: result.entry(job, path) for host, job in found.jobs.items() if (path := outcomes[host].bin)}
     return outcomes, entries

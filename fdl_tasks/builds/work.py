@@ -15,6 +15,7 @@ from ..hosts.local import Local
 from ..outcome import Event, Kind, Progress
 from ..scripts import Script, Scripts
 from . import cargo, explain, libtorch, plan
+from .jobserver import NO_TOKENS, Tokens
 from .plan import Job
 from .watch import Watch
 
@@ -44,8 +45,12 @@ def script(job: Job, scripts: Scripts, compilers: int, *, stamp: str, nonce: str
     return scripts.render("builds/compose.sh", root=job.root, container=container, inner=inner.text, words=words)
 
 
-def build(job: Job, scripts: Scripts, compilers: int, cancel: Cancel, progress: Progress) -> str:
+def build(
+    job: Job, scripts: Scripts, compilers: int, cancel: Cancel, progress: Progress, tokens: Tokens = NO_TOKENS
+) -> str:
     """Build for one worker; the artifact's path relative to the project root.
+
+    A native build runs as many compilers as it gets ``tokens``, and one; in a container it runs ``compilers``.
 
     Raises:
         NotStarted: libtorch can't be read, or the target directory not be used.
@@ -56,7 +61,7 @@ def build(job: Job, scripts: Scripts, compilers: int, cancel: Cancel, progress: 
     made = script(job, scripts, compilers, stamp=stamp, nonce=nonce)
     with watch:
         progress(Event(job.host, Kind.STATE, "building"))
-        done = _run(job, made, nonce, scripts, cancel, watch)
+        done = _run(job, Local(job.host, cancel, tokens.env, tokens.fds), made, nonce, scripts, watch)
         if done.code:
             raise explain.failed(job, done.code, watch)
         if libtorch.identity(job.libtorch) != stamp:
@@ -78,10 +83,10 @@ def _prepare(job: Job, progress: Progress) -> tuple[str, Watch]:
         raise NotStarted(found.what, where=found.where, hint=found.hint) from error
 
 
-def _run(job: Job, made: Script, nonce: str, scripts: Scripts, cancel: Cancel, watch: Watch) -> Completed:
+def _run(job: Job, here: Local, made: Script, nonce: str, scripts: Scripts, watch: Watch) -> Completed:
     ended_well = False
     try:
-        done = Local(job.host, cancel).run(made, limit=LIMIT, on_line=watch)
+        done = here.run(made, limit=LIMIT, on_line=watch)
         ended_well = done.code == 0
         return done
     finally:

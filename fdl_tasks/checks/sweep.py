@@ -107,7 +107,7 @@ def preflight(
         KeyboardInterrupt: the user ended it; nothing is left behind.
     """
     controller, scripts = cluster.need_controller(), scripts or Scripts()
-    workers = [w for w in cluster.select(hosts) if not cluster.is_controller(w.host) and (w.build or not building)]
+    workers = [w for w in _to_probe(cluster, hosts, progress) if w.build or not building]
     sweep = _Sweep(controller, scripts, mounts_only, connect, progress)
     with contextlib.ExitStack() as stack:
         fresh, trouble = _fresh(stack, controller, shared_check and bool(workers))
@@ -119,6 +119,15 @@ def preflight(
     for one in checks:
         progress(Event(one.host, Kind.DONE, one.status))
     return PreflightReport({one.host: one for one in checks})
+
+
+def _to_probe(cluster: Cluster, hosts: Sequence[str], progress: Progress) -> list[Worker]:
+    """The workers to ask; the one that is the controller is not asked a second time."""
+    selected = cluster.select(hosts)
+    for one in selected:
+        if cluster.is_controller(one.host):
+            progress(Event(one.host, Kind.NOTE, "is the controller: checked as such, not as a worker"))
+    return [one for one in selected if not cluster.is_controller(one.host)]
 
 
 def _fresh(stack: contextlib.ExitStack, controller: Controller, due: bool) -> tuple[Fresh | None, Verdict | None]:

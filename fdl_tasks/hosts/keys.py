@@ -18,6 +18,7 @@ from pathlib import Path
 import paramiko
 
 from ..errors import Stage, TransportError
+from .once import once
 from .settings import Settings
 
 KEYGEN_LIMIT = 15.0  # seconds
@@ -85,7 +86,7 @@ def known_keys(settings: Settings) -> list[KnownKey]:
         TransportError: a certificate authority or a revoked key stands there: not to be honoured.
     """
     files = [file for file in (*settings.known_hosts, *settings.global_known_hosts) if file.is_file()]
-    keys = [key for file in files for key in _look_up(settings.key_name, file)]
+    keys = [key for file in files for key in _look_up(settings.key_name, file, file.stat().st_mtime_ns)]
     for key in keys:
         if key.marker:
             raise TransportError(
@@ -96,7 +97,8 @@ def known_keys(settings: Settings) -> list[KnownKey]:
     return keys
 
 
-def _look_up(name: str, file: Path) -> list[KnownKey]:
+@once
+def _look_up(name: str, file: Path, mtime_ns: int) -> list[KnownKey]:
     argv = ["ssh-keygen", "-F", name, "-f", str(file)]
     try:
         done = subprocess.run(argv, capture_output=True, stdin=subprocess.DEVNULL, timeout=KEYGEN_LIMIT, check=False)

@@ -14,11 +14,11 @@ import subprocess
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 from ..cluster.model import Ssh
 from ..errors import Stage, TransportError
+from .once import once
 from .proxy import ALIVE_COUNT, ALIVE_INTERVAL, filled, proxy
 
 CONNECT_LIMIT = 10.0  # seconds, when ConnectTimeout is not set
@@ -108,7 +108,7 @@ def resolve(ssh: Ssh) -> Settings:
     return parse(ssh, answer, os.environ.get("SSH_AUTH_SOCK"))
 
 
-@cache
+@once
 def _ask(argv: tuple[str, ...]) -> str:
     try:
         done = subprocess.run(argv, capture_output=True, stdin=subprocess.DEVNULL, timeout=RESOLVE_LIMIT, check=False)

@@ -111,8 +111,22 @@ def _addresses(settings: Settings) -> list[tuple[int, tuple[str, int]]]:
     return [(family, address) for family, _, _, _, address in found]  # type: ignore[misc]
 
 
+class _Prompt(socket.socket):
+    """A TCP socket that acknowledges at once.
+
+    sshd uses Nagle's algorithm until a channel runs: its first answers wait for the acknowledgement of what
+    it said before, which the kernel would withhold for 40 ms (measured: 43 ms a connection, 2 with this).
+    """
+
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        data = super().recv(size, flags)
+        if hasattr(socket, "TCP_QUICKACK"):
+            self.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+        return data
+
+
 def _dial(family: int, address: tuple[str, int], settings: Settings) -> socket.socket:
-    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock = _Prompt(family, socket.SOCK_STREAM)
     try:
         sock.settimeout(settings.connect_limit)
         if settings.bind_address:

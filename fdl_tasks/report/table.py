@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
@@ -48,12 +49,12 @@ def counted(pairs: Iterable[tuple[int, str]]) -> str:
     return ", ".join(f"{number} {word}" for number, word in pairs if number)
 
 
-_WORST_LAST = ("ok", "warning", "unreachable", "error")
+_WORST_LAST = {"ok": "ok", "warning": "with warnings", "unreachable": "not reached", "error": "failed"}
 
 
 def preflight_rows(hosts: Iterable[HostChecks], mask: Mask) -> list[Row]:
     """One row a verdict that is not ok, one row for a host that has none; errors last."""
-    ordered = sorted(hosts, key=lambda host: _WORST_LAST.index(host.status))
+    ordered = sorted(hosts, key=lambda host: list(_WORST_LAST).index(host.status))
     return [row for host in ordered for row in _host_rows(host, mask)]
 
 
@@ -72,15 +73,21 @@ def preflight_table(report: PreflightReport, mask: Mask, stream: TextIO | None) 
     if not hosts:
         return "nothing to check: cluster.yml names no worker"
     statuses = [host.status for host in hosts]
-    last = f"{plural(len(hosts), 'host')} checked: {counted((statuses.count(s), s) for s in _WORST_LAST)}"
+    last = f"{plural(len(hosts), 'host')}: {counted((statuses.count(s), told) for s, told in _WORST_LAST.items())}"
     return f"{render(('host', 'status', 'rule', 'message'), preflight_rows(hosts, mask), stream)}\n\n{last}"
+
+
+def preflight_failures(report: PreflightReport) -> str:
+    """How many hosts failed, and which: the reasons stand in the table."""
+    failed = [host.host for host in report.hosts.values() if host.status == "error"]
+    return f"preflight failed on {len(failed)} of {plural(len(report.hosts), 'host')}: {', '.join(failed)}"
 
 
 _BUILT_ORDER = (Status.SKIPPED, Status.OK, Status.UNVERIFIED, Status.FAILED)
 
 
 def prebuild_table(report: PrebuildReport, mask: Mask, stream: TextIO | None) -> str:
-    """One row a worker, failures last; the last line counts, and says what nobody has looked at."""
+    """One row a worker, failures last; the last line counts, and says what was not read back."""
     built = sorted(report.hosts.values(), key=lambda one: _BUILT_ORDER.index(one.status))
     if not built:
         return f"{report.cmd}: nothing to build: cluster.yml names no worker but the controller"
@@ -106,12 +113,13 @@ def _about(one: Built) -> Iterable[str]:
 
 def prebuild_count(report: PrebuildReport) -> str:
     """The outcome of one command in a line. What was not read back is never called ok."""
-    found = [one.status for one in report.hosts.values()]
-    built = found.count(Status.OK) + found.count(Status.UNVERIFIED)
-    rest = counted((found.count(status), str(status)) for status in (Status.FAILED, Status.SKIPPED, Status.UNVERIFIED))
-    parts = [plural(built, "worker") + " built" if built else "nothing built", *filter(None, [rest])]
-    line = f"{report.cmd}: {', '.join(parts)}"
-    return f"{line}: nothing was read back from them yet" if Status.UNVERIFIED in found else line
+    number = Counter(one.status for one in report.hosts.values())
+    good, rest = number[Status.OK], [Status.UNVERIFIED, Status.FAILED, Status.SKIPPED]
+    built = good + number[Status.UNVERIFIED]
+    head = f"{plural(built, 'worker')} built" if built else "nothing built"
+    back = [] if not good else [f"{good} read back"] if good < built else ["all read back" if good > 1 else "read back"]
+    tail = counted((number[status], str(status)) for status in rest)
+    return f"{report.cmd}: {', '.join([head, *back, *filter(None, [tail])])}"
 
 
 def prebuild_failures(report: PrebuildReport) -> str:

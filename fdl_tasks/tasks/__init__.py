@@ -2,6 +2,7 @@
 
 from .builds import prebuild
 from .checks import preflight
+from .clean import prebuild_clean
 from .clusters import cluster_schema, cluster_show
 
-__all__ = ["cluster_schema", "cluster_show", "prebuild", "preflight"]
+__all__ = ["cluster_schema", "cluster_show", "prebuild", "prebuild_clean", "preflight"]

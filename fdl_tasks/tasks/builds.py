@@ -29,6 +29,8 @@ HELP = {
     "jobs": "builds at once (default: all of them, --width at most)",
     "preflight": "check every worker first; nothing is built after an error",
     "shared-check": flags.SHARED,
+    "dedupe": "build once for workers of one arch, and copy the binary",
+    "verify": "read every binary back from its worker; without, workers stay unverified",
     "dry-run": "print the scripts, per worker, and contact nobody",
     "envelope": "write the envelope to this file too, once every worker is built",
     "json": flags.JSON,
@@ -46,6 +48,8 @@ class Options:
     jobs: int | None
     preflight: bool
     shared_check: bool
+    verify: bool
+    dedupe: bool
     width: int
     json: bool
     file: Path | None
@@ -59,6 +63,8 @@ def prebuild(
     jobs: int | None = None,
     preflight: bool = True,
     shared_check: bool = True,
+    verify: bool = True,
+    dedupe: bool = True,
     dry_run: bool = False,
     envelope: str | Path | None = None,
     json: bool = False,
@@ -68,8 +74,9 @@ def prebuild(
     """Build a command for every worker.
 
     Every worker is checked first. Then there is one build per worker, in parallel, each against that
-    worker's own libtorch, into target/cluster/<worker>/<variant>; one that fails stops no other. When all succeeded,
-    FLODL_INTERNAL_PREBUILD_PER_HOST is set for the tasks that follow in the same call.
+    worker's own libtorch, into target/cluster/<worker>/<variant>; one that fails stops no other. Every
+    binary is read back from its worker: ok says that the loader there finds all it needs. When all
+    succeeded, FLODL_INTERNAL_PREBUILD_PER_HOST is set for the tasks that follow in the same call.
 
         inv prebuild --cmd ddp-bench
         inv prebuild --cmd ddp-bench --host spark --envelope target/envelope.json
@@ -84,8 +91,8 @@ def prebuild(
         if not all(cmds) or not cmds:
             raise UsageError("prebuild builds a command, and --cmd names none", hint="inv prebuild --cmd ddp-bench")
         at_once, number = run.width(width), count("--jobs", jobs)
-        file = check_file(envelope) if envelope else None
-        options = Options(cmds, words(host), number, preflight, shared_check, at_once, json, file)
+        file = None if envelope is None else check_file(envelope)
+        options = Options(cmds, words(host), number, preflight, shared_check, verify, dedupe, at_once, json, file)
         found = run.cluster(cluster)
         if dry_run:
             _print_scripts(run, found, options)
@@ -102,7 +109,13 @@ def _print_scripts(run: Edge, cluster: Cluster, options: Options) -> None:
         (cmd, label, script)
         for cmd in options.cmds
         for label, script in dry_run(
-            cluster, cmd, hosts=options.hosts, shared_check=options.shared_check, scripts=scripts
+            cluster,
+            cmd,
+            hosts=options.hosts,
+            shared_check=options.shared_check,
+            verify=options.verify,
+            dedupe=options.dedupe,
+            scripts=scripts,
         )
         if options.preflight or not script.name.startswith("checks/")
     ]
@@ -126,7 +139,7 @@ def _prebuild(run: Edge, cluster: Cluster, options: Options) -> tuple[PrebuildRe
     if options.json:
         _show_json(run, reports, several=len(options.cmds) > 1)
     if not all(report.ok for report in reports):
-        raise run.fail("\n".join(_failure(report) for report in reports if not report.ok))
+        raise run.fail("\n".join(_failure(report, options) for report in reports if not report.ok))
     _hand_over(run, reports[-1], options)
     return tuple(reports)
 
@@ -142,6 +155,8 @@ def _build(run: Edge, cluster: Cluster, cmd: str, options: Options) -> PrebuildR
             jobs=options.jobs,
             preflight=options.preflight,
             shared_check=options.shared_check,
+            verify=options.verify,
+            dedupe=options.dedupe,
             width=options.width,
             scripts=run.scripts(),
             progress=progress,
@@ -183,11 +198,13 @@ def _masked(run: Edge, report: PrebuildReport) -> dict[str, object]:
     return masked | {key: plain[key] for key in ("envelope",) if key in plain}
 
 
-def _failure(report: PrebuildReport) -> str:
-    from ..report.table import prebuild_failures
+def _failure(report: PrebuildReport, options: Options) -> str:
+    from ..report.table import prebuild_failures, preflight_failures
 
-    stopped = report.preflight.failure if report.preflight else None
-    return str(stopped) if stopped else prebuild_failures(report)
+    if report.preflight is None or not _stopped(report):
+        return prebuild_failures(report)
+    said = str(report.preflight.failure) if options.json else preflight_failures(report.preflight)
+    return f"{said}\n{report.cmd}: nothing was built"
 
 
 def _hand_over(run: Edge, report: PrebuildReport, options: Options) -> None:

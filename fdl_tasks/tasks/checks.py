@@ -49,7 +49,7 @@ def preflight(
     with edge(c) as run:
         from ..checks.sweep import preflight as check
         from ..report.stdout import emit, emit_json
-        from ..report.table import preflight_table
+        from ..report.table import preflight_failures, preflight_table
 
         found, at_once = run.cluster(cluster), run.width(width)
         with run.progress() as progress:
@@ -67,5 +67,5 @@ def preflight(
         else:
             emit(preflight_table(report, run.mask, sys.stdout))
         if report.failure:
-            raise report.failure
+            raise report.failure if json else run.fail(preflight_failures(report))
         return report

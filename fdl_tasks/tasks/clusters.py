@@ -25,8 +25,9 @@ RESOLVED = ("hostname", "port", "user", "identity_files", "known_hosts", "strict
 def cluster_show(c: Context, cluster: str | Path | None = None, json: bool = False) -> None:
     """Print every setting as resolved, and where it came from.
 
-    Defaults are applied, values of env are masked. The rows `ssh.resolved` are what OpenSSH makes of a
-    worker's ssh settings and the user's own (`ssh -G`); no host is contacted.
+    Defaults are applied, values of env are masked; what is not set is left out (--json has it). The rows
+    ssh.resolved are what OpenSSH makes of a worker's ssh settings and the user's own (ssh -G); no host is
+    contacted.
 
         inv cluster.show
     """
@@ -36,12 +37,20 @@ def cluster_show(c: Context, cluster: str | Path | None = None, json: bool = Fal
         from ..report.table import render
 
         found = run.cluster(cluster)
-        rows = [*describe(found), *_resolved(found)]
+        rows = sorted([*describe(found), *_resolved(found)], key=_place)
         if json:
             emit_json({"settings": run.mask.values([vars(row) for row in rows])})
         else:
-            cells = [(row.of, row.key, run.mask(_spelled(row.value)), row.origin) for row in rows]
+            told = [row for row in rows if row.value not in (None, ()) or row.origin != "default"]
+            cells = [(row.of, row.key, run.mask(_spelled(row.value)), row.origin) for row in told]
             emit(render(("of", "setting", "value", "from"), cells, sys.stdout))
+
+
+def _place(row: Row) -> tuple[int, str]:
+    """Rows of one thing stand together: the controller first, then each worker, then the rest."""
+    kinds = ("controller", "worker")
+    kind = row.of.partition(" ")[0]
+    return (kinds.index(kind), row.of if kind == "worker" else "") if kind in kinds else (len(kinds), "")
 
 
 def _resolved(cluster: Cluster) -> Iterator[Row]:

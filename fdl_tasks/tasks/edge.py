@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from invoke.exceptions import Exit
 
-from ..errors import FdlError
+from ..errors import FdlError, UsageError
 from ..report.masking import Masker, masker_of
+from ..report.wrap import wrapped
 from ..settings import count, setting
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ class Edge:
         """cluster.yml, as ``--cluster``, FDL_CLUSTER or ``fdl.cluster`` name it, or the nearest upwards."""
         from ..cluster.load import load_cluster
 
+        if flag is not None and not str(flag):
+            raise UsageError("--cluster names no file", hint="is a variable of your script empty?")
         below = None if os.environ.get("FDL_CLUSTER", "").strip() else setting(self._c, "cluster")
         chosen = flag or below
         cluster = load_cluster(None if chosen is None else str(chosen))
@@ -74,11 +77,11 @@ class Edge:
         """A line for people, on stderr."""
         if sys.stderr is not None:
             with contextlib.suppress(OSError):
-                print(self.mask(text), file=sys.stderr, flush=True)
+                print(wrapped(self.mask(text), sys.stderr), file=sys.stderr, flush=True)
 
     def fail(self, text: str, code: int = 1) -> Exit:
         """The end of a task that did its work and found it bad; Invoke prints ``text`` to stderr."""
-        return Exit(self.mask(text), code=code)
+        return Exit(wrapped(self.mask(text), sys.stderr), code=code)
 
 
 @contextlib.contextmanager

@@ -20,6 +20,8 @@ def check_file(name: str | Path) -> Path:
     path = Path(os.path.realpath(Path(name).expanduser()))
     if not path.parent.is_dir():
         raise UsageError("--envelope: there is no such directory", where=str(path.parent), hint="make it first")
+    if not os.access(path.parent, os.W_OK):
+        raise UsageError("--envelope: can't be written there", where=str(path.parent), hint="name another place")
     if path.exists() and not _is_envelope(path):
         hint = "name another file, or remove this one"
         raise UsageError("--envelope: is there already and is no envelope", where=str(path), hint=hint)

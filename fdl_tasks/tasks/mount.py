@@ -9,6 +9,7 @@ from invoke.collection import Collection
 from ..settings import DEFAULTS
 from .builds import prebuild
 from .checks import preflight
+from .clean import prebuild_clean
 from .clusters import cluster_schema, cluster_show
 
 
@@ -32,6 +33,7 @@ def collection(
     given = {"cluster": cluster, "width": width, "templates": templates}
     ns = Collection(name)
     ns.add_task(prebuild)
+    ns.add_task(prebuild_clean)
     ns.add_task(preflight)
     inner = Collection("cluster")
     inner.add_task(cluster_show, name="show")

@@ -25,13 +25,19 @@ class FdlProgram(Program):
         with _usage():
             super().parse_tasks()
 
+    def print_help(self) -> None:
+        """The tasks, which are what a person looks for; Invoke's own options stay out of the way."""
+        print("Usage: fdl-tasks TASK [--options] [TASK ...]\n")
+        self.list_tasks()
+        print("fdl-tasks --help TASK tells a task's options, fdl-tasks prebuild --cmd NAME is the main job.")
+
 
 @contextlib.contextmanager
 def _usage() -> Iterator[None]:
     try:
         yield
     except ParseError as error:
-        raise Exit(str(error), code=USAGE) from None
+        raise Exit(f"{error}\n  next: fdl-tasks --list, or fdl-tasks --help TASK", code=USAGE) from None
 
 
 def _version() -> str:

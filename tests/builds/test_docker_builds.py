@@ -45,12 +45,23 @@ def docker_project(engine: Engine, project: Project) -> Project:
 
 def test_every_worker_gets_a_binary_that_finds_its_own_library(docker_project: Project, engine: Engine) -> None:
     report = docker_project.prebuild()
-    assert statuses(report) == dict.fromkeys(VARIANTS, "unverified"), [b.error for b in report.hosts.values()]
+    assert statuses(report) == dict.fromkeys(VARIANTS, "ok"), [b.error for b in report.hosts.values()]
     assert docker_project.start(report, "a") == says("cu128", "cuda")
     assert docker_project.start(report, "c") == says("cpu", "none")
     assert report.envelope["a"].bin == "target/cluster/a/precompiled-cu128/release/ddp-bench"
     assert "compiling ddp-bench" in docker_project.told("a", Kind.STATE)
     assert engine.containers() == []
+
+
+def test_workers_of_one_arch_are_built_in_one_container(docker_project: Project) -> None:
+    docker_project.variants = {"a": "precompiled/cpu", "b": "precompiled/cpu"}
+    report = docker_project.prebuild()
+    assert [built.shared_with for built in report.hosts.values()] == [None, "a"], report.hosts["a"].error
+    assert not docker_project.told("b", Kind.LINE)
+    alone = docker_project.prebuild(hosts=["b"])
+    assert any("Compiling" in line for line in docker_project.told("b", Kind.LINE))
+    for made in (report, alone):
+        assert docker_project.start(made, "b") == says("cpu", "none")
 
 
 def test_a_libtorch_replaced_in_place_is_built_against_anew(docker_project: Project) -> None:
@@ -65,7 +76,7 @@ def test_a_compile_error_carries_its_lines_and_leaves_no_container(docker_projec
     main = docker_project.root / "ddp-bench/src/main.rs"
     main.write_text(f'{main.read_text()}\n#[cfg(feature = "cuda")]\ncompile_error!("not today");\n')
     report = docker_project.prebuild()
-    assert statuses(report) == {"a": "failed", "b": "failed", "c": "unverified"}
+    assert statuses(report) == {"a": "failed", "b": "failed", "c": "ok"}
     error = report.hosts["a"].error or ""
     assert "cargo build in service cuda ended with exit code 101" in error
     assert "  | error: not today" in error

@@ -98,14 +98,24 @@ def test_a_worker_that_can_not_be_built_for_is_reported_in_full(cluster: Cluster
 @pytest.mark.parametrize(
     ("here", "expected"), [(".", ""), ("tools", "/tools"), ("../mono/tools", "/tools"), ("../by-link/tools", "/tools")]
 )
-def test_the_current_directory_is_the_commands_when_it_is_inside(
+def test_the_current_directory_is_the_commands_when_it_is_inside_and_has_a_manifest(
     cluster: Cluster, tmp_path: Path, here: str, expected: str
 ) -> None:
     root = tmp_path / "mono"
     (root / "tools").mkdir()
     (tmp_path / "by-link").symlink_to(root)
-    script = dry_run(cluster, "other", cwd=root / here)[-1][1]
+    with pytest.raises(UsageError, match="no directory for the command other"):
+        dry_run(cluster, "other", cwd=root / here)
+    (root / "Cargo.toml").touch()
+    script = dry_run(cluster, "other", cwd=root / here, verify=False)[-1][1]
     assert f"FDL_DIRECTORY={root}{expected}\n" in script.text
+
+
+def test_a_command_with_a_line_of_its_own_needs_no_manifest(cluster: Cluster) -> None:
+    own = replace(cluster, commands={"other": Command("other", build="./build.sh")})
+    root = cluster.need_controller().path
+    script = dry_run(own, "other", cwd=root / "libtorch", verify=False)[-1][1]
+    assert f"FDL_DIRECTORY={root}/libtorch\n" in script.text
 
 
 def test_a_dry_run_names_every_worker_that_can_not_be_built_for(cluster: Cluster, tmp_path: Path) -> None:
@@ -117,6 +127,6 @@ def test_a_dry_run_names_every_worker_that_can_not_be_built_for(cluster: Cluster
 
 @pytest.mark.parametrize("shared_check", [True, False])
 def test_a_dry_run_shows_the_probes_as_they_would_be(cluster: Cluster, tmp_path: Path, shared_check: bool) -> None:
-    shown = dry_run(cluster, "bench", cwd=tmp_path, shared_check=shared_check, hosts=["b"])
+    shown = dry_run(cluster, "bench", cwd=tmp_path, shared_check=shared_check, hosts=["b"], verify=False)
     assert [(label, script.name) for label, script in shown] == [("b", "checks/probe.sh"), ("b", "builds/build.sh")]
     assert (".fdl-probe-" in shown[0][1].text) is shared_check

@@ -189,6 +189,25 @@ def test_nodes_speak_to_each_other_on_both_networks(lab: Lab) -> None:
     assert left.exec("timeout", "5", *reach, right.fabric_address).stdout == "SSH-"
 
 
+def test_a_fabric_address_may_hang_or_be_another_nodes(lab: Lab) -> None:
+    near, far = lab.node("fabric-near", fabric=True), lab.node("fabric-far", fabric=True)
+    lab.give_key(near)
+    options = ["-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=accept-new", "-o", "HostKeyAlias=far"]
+
+    def reach(address: str | None) -> str:
+        done = near.exec("timeout", "2", "ssh", *options, f"root@{address}", "hostname", check=False)
+        return done.stdout.strip() or done.stderr or f"ended with {done.returncode}"
+
+    assert reach(far.fabric_address) == "fabric-far"
+    with lab.fabric_impostor(far) as impostor:
+        assert impostor.host_key_fingerprint in reach(far.fabric_address)
+        assert reach(far.address) == "fabric-far"
+    far.black_hole_fabric()
+    assert reach(far.fabric_address) == "ended with 124"
+    far.black_hole_fabric(on=False)
+    assert reach(far.fabric_address) == "fabric-far"
+
+
 def test_a_node_starts_in_well_under_a_second(lab: Lab) -> None:
     started = time.monotonic()
     lab.node("quick")

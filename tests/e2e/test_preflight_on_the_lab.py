@@ -84,18 +84,17 @@ def test_each_fault_is_told_of_its_own_host_and_the_healthy_stay_ok(site: Site) 
     assert site.nodes["impostor"].exec("find", "/root", "-newer", "/proc/1/stat", check=False).stdout == ""
 
 
-def test_the_message_counts_and_lists_every_failing_host_last(site: Site) -> None:
+def test_the_reasons_stand_in_the_table_and_the_last_line_counts_and_names(site: Site) -> None:
     site.add("fine", "/srv/mono", ARCH)
     site.add("gone", "/srv/mono", ARCH, share=False)
     site.add("bare", "/srv/mono", None)
     site.write()
     done = site.run("preflight")
     assert done.returncode == 1
-    assert "2 hosts" in done.stderr
-    tail = done.stderr[done.stderr.index("2 hosts") :]
-    assert "gone: path /srv/mono is not a directory" in tail
-    assert "bare" in tail
-    assert "Traceback" not in done.stderr
+    assert done.stderr.endswith("preflight failed on 2 of 4 hosts: gone, bare\n")
+    assert "gone  error   path     path /srv/mono is not a directory" in done.stdout
+    assert "bare  error   variant  its arch is not set" in done.stdout
+    assert done.stdout.endswith("4 hosts: 2 ok, 2 failed\n")
 
 
 def test_a_data_path_that_this_login_may_not_list(site: Site) -> None:

@@ -16,7 +16,7 @@ from .node import ENGINE_SOCKET, Node
 from .system import missing_for_docker, missing_for_lab, run
 
 ROOT = Path(__file__).resolve().parents[2]
-VARIANTS = ("precompiled/cu128", "precompiled/cu126", "precompiled/rocm6.4")
+VARIANTS = ("precompiled/cu128", "precompiled/cu126", "precompiled/rocm70")
 
 
 def main() -> int:
@@ -46,7 +46,7 @@ def _arguments() -> argparse.Namespace:
 def _bring_up(lab: Lab, options: argparse.Namespace) -> None:
     project = lab.dir / "mono"
     shutil.copytree(ROOT / "examples" / "monorepo", project, ignore=shutil.ignore_patterns("target", "libtorch"))
-    run(project / "make-libtorch.sh", project)
+    run(project / "make-libtorch.sh", project, *VARIANTS)
     nodes = [_node(lab, project, number, options.docker) for number in range(options.nodes)]
     service = {"docker": _engine_for_builds(lab, project)} if options.docker else {}
     workers = [lab.worker(node, at, arch=VARIANTS[i % len(VARIANTS)]) for i, (node, at) in enumerate(nodes)]
@@ -78,10 +78,10 @@ def _tell(lab: Lab, cluster: Path, nodes: list[Node]) -> None:
     for node in nodes:
         print(f"  {node.name}: {shlex.join(['ssh', *lab.ssh_argv(node)])}")
     if "controller" in lab.engines:
-        print(f"engine:       export DOCKER_HOST={lab.engines['controller'].host}")
-    print("try, from another terminal:")
-    print(f"  inv preflight --cluster {cluster}")
-    print(f"  inv prebuild --cmd ddp-bench --cluster {cluster}")
+        print(f"try first:    export DOCKER_HOST={lab.engines['controller'].host}")
+    print("try, from another terminal, where fdl-tasks is installed (.nox/lab/bin/fdl-tasks is):")
+    print(f"  fdl-tasks preflight --cluster {cluster}")
+    print(f"  fdl-tasks prebuild --cmd ddp-bench --cluster {cluster}")
     print(f"  ip netns exec {nodes[0].netns} ip addr" if nodes else "  (no nodes)")
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from . import files
-from .engine import TINY
+from .images import TINY
 from .system import write
 
 MACHINE = ("/usr", "/bin", "/lib", "/lib64", "/etc/alternatives")

@@ -1,6 +1,7 @@
-"""A real Docker engine of the lab, with an image store of either kind and no network.
+"""A real Docker engine of the lab, of either release, with an image store of either kind and no network.
 
-It runs in process and mount namespaces of its own: when it is killed, its containers and mounts go too.
+This machine's run in process and mount namespaces of their own: when one is killed, its containers and mounts
+go too. A node's runs among the node's processes.
 """
 
 from __future__ import annotations
@@ -10,17 +11,20 @@ import json
 import os
 import signal
 import subprocess
-import tarfile
+import tempfile
 from collections.abc import Sequence
 from enum import StrEnum
-from io import BytesIO
 from pathlib import Path
+from typing import Any
 
-from .system import LabError, run, wait_until, write
+from . import files
+from .images import TINY, Files, write_context, write_program, write_tiny
+from .node import ENGINE, Node
+from .releases import Release, client, entering
+from .system import LabError, alive, run, wait_until, write
 
-TINY = "tiny:1"
-# The cgroupfs driver takes any group name, whatever starts the machine.
-FIXED = ("--bridge=none", "--iptables=false", "--exec-opt=native.cgroupdriver=cgroupfs")
+# The cgroupfs driver takes any group name, whatever starts the machine. The group owns the socket.
+FIXED = ("--bridge=none", "--iptables=false", "--exec-opt=native.cgroupdriver=cgroupfs", f"--group={files.DOCKER_GID}")
 
 
 class Store(StrEnum):
@@ -33,12 +37,23 @@ class Store(StrEnum):
 class Engine:
     """One dockerd; made by ``Lab.engine``. ``socket`` is its socket, ``host`` what goes in DOCKER_HOST.
 
-    ``enter`` is the command line that puts it where it lives; ``seen_as`` is how its folder is called there.
+    ``node`` is whose it is (None: this machine's); ``enter`` is the command line that puts it where it lives.
     """
 
-    def __init__(self, folder: Path, seen_as: str, enter: Sequence[str], group: str, store: Store):
-        self.dir, self.store, self.socket = folder, store, folder / "docker.sock"
-        self._seen_as, self._enter, self._group = seen_as, enter, group
+    def __init__(
+        self,
+        folder: Path,
+        enter: Sequence[str],
+        group: str,
+        store: Store,
+        release: Release,
+        disk: str,
+        node: Node | None,
+    ):
+        self.dir, self.store, self.release, self.node = folder, store, release, node
+        self.socket = folder / "docker.sock"
+        self._at = ENGINE if node else str(folder)  # its folder, as it sees it
+        self._enter, self._group, self._disk = [*enter, *entering(release)], group, disk
         self._daemon: subprocess.Popen[bytes] | None = None
 
     @property
@@ -53,51 +68,132 @@ class Engine:
     def docker(
         self, *args: str | Path, check: bool = True, limit: float = 120, cwd: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run the docker client against this engine."""
+        """Run this machine's docker client against this engine."""
         return run("docker", *args, check=check, limit=limit, env=self.env, cwd=cwd)
 
     def containers(self) -> list[str]:
         """Names of all containers, running or not."""
         return self.docker("ps", "-a", "--format", "{{.Names}}").stdout.split()
 
+    # -- images -------------------------------------------------------------------------------
+
     def load_tiny(self, tag: str = TINY) -> str:
-        """Make the base image: a static busybox and its links. Gives the tag."""
-        archive = write_tiny(self.dir / "tiny.tar")
-        self.docker("import", archive, tag)
+        """Make the base image, a static busybox and its links: the same one on every engine. Gives the tag."""
+        self.docker("load", "-i", write_tiny(self.dir / "tiny.tar"))
+        self.docker("tag", TINY, tag)
         return tag
 
+    def build(
+        self,
+        tag: str,
+        layers: Sequence[int | Files] = (),
+        *,
+        from_: str = TINY,
+        seed: str = "",
+        created: int | None = None,
+        attested: bool = False,
+        **config: Any,
+    ) -> str:
+        """Build an image with `docker build`, one layer for each of ``layers``; gives its id.
+
+        A layer is a number of random bytes (the same for the same place and ``seed``), or ``{path: bytes, size
+        or file}``. Build again with another last layer: the ones below stay. ``created`` (seconds since 1970)
+        is what it says of its age; ``attested`` adds provenance (containerd store); ``config`` holds
+        instructions: ``env={…}``, ``label={…}``, ``cmd=[…]``, ``entrypoint=[…]``, ``user="lab"``.
+        """
+        with tempfile.TemporaryDirectory(dir=self.dir) as folder:
+            write_context(Path(folder), layers, from_, seed, config)
+            dated = [] if created is None else [f"--build-arg=SOURCE_DATE_EPOCH={created}"]
+            proof = f"--provenance={str(attested).lower()}"
+            self.docker("build", "--network=none", "--pull=false", "-q", proof, *dated, "-t", tag, folder)
+        return str(self.image(tag)["Id"])
+
+    def build_without_shell(self, tag: str) -> str:
+        """An image of one static program (it says ``started``) and nothing else; gives its id."""
+        program = write_program(self.dir)
+        return self.build(tag, [{"/started": program}], from_="scratch", entrypoint=["/started"])
+
+    def image(self, reference: str) -> dict[str, Any]:
+        """What ``docker image inspect`` says of it."""
+        found: list[dict[str, Any]] = json.loads(self.docker("image", "inspect", reference).stdout)
+        return found[0]
+
+    def give(self, other: Engine, *references: str) -> None:
+        """Bring images to another engine, by ``docker save`` and ``docker load`` in full."""
+        archive = self.dir / "given.tar"
+        self.docker("save", "-o", archive, *references)
+        other.docker("load", "-i", archive)
+        archive.unlink()
+
+    # -- its life -----------------------------------------------------------------------------
+
     def start(self) -> None:
-        """Start the daemon and wait until it answers (1 s or so)."""
-        self.dir.mkdir(parents=True)
-        settings = {"features": {"containerd-snapshotter": self.store is Store.CONTAINERD}}
-        write(self.dir / "daemon.json", json.dumps(settings))
-        at = self._seen_as
-        places = [
-            f"--data-root={at}/data",
-            f"--exec-root={at}/exec",
-            f"--pidfile={at}/pid",
-            f"-H=unix://{at}/docker.sock",
-        ]
-        dockerd = ["dockerd", f"--config-file={at}/daemon.json", *places, *FIXED, f"--cgroup-parent={self._group}"]
+        """Start the daemon and wait until it answers (1 s or so). After ``stop`` or ``kill``: with what it had."""
+        if self._daemon is not None:
+            raise LabError(f"the engine in {self.dir} runs already")
+        self._prepare()
+        places = {"config-file": "daemon.json", "data-root": "data", "exec-root": "exec", "pidfile": "pid"}
+        flags = [f"--{flag}={self._at}/{name}" for flag, name in places.items()]
+        words = ["dockerd", *flags, f"-H=unix://{self._at}/docker.sock", *FIXED, f"--cgroup-parent={self._group}"]
         log = self.dir / "log"
-        with log.open("wb") as out:
+        with log.open("ab") as out:
             self._daemon = subprocess.Popen(
-                [*self._enter, *dockerd], stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+                [*self._enter, *words], stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
             )
         wait_until(self._answers, f"the engine in {self.dir} answers", limit=60, log=log)
 
-    def stop(self) -> None:
-        """Ask the daemon to end, and kill it with its containers when it has not after 3 s."""
-        if self._daemon is None:
-            return
+    def stop(self, limit: float = 3) -> None:
+        """Ask the daemon to end, and kill it when it has not after ``limit`` seconds: nothing listens then."""
+        if self._daemon is not None:
+            self._end(signal.SIGTERM, limit)
+
+    def kill(self) -> None:
+        """SIGKILL the daemon, as when it crashes: what it was doing stays half done. ``start`` brings it back."""
+        if self._daemon is not None:
+            self._end(signal.SIGKILL, 3)
+
+    def grow(self, size: str) -> None:
+        """Give the file system of an engine made with ``disk`` that size, while it runs."""
+        self._mount("-o", f"remount,size={size}")
+
+    # -----------------------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        if not self.dir.exists():
+            self.dir.mkdir(parents=True)
+            (self.dir / "data").mkdir()
+            if self._disk:
+                self._mount("-t", "tmpfs", "-o", f"size={self._disk}", "fdl-engine")
+            if self.node:
+                self._show_on(self.node)
+        settings = {"features": {"containerd-snapshotter": self.store is Store.CONTAINERD}}
+        write(self.dir / "daemon.json", json.dumps(settings))
+        for left in ("pid", "exec/containerd/containerd.pid"):  # that number may be another process's by now
+            (self.dir / left).unlink(missing_ok=True)
+
+    def _show_on(self, node: Node) -> None:
+        """Its own release's client first on every login's PATH, its socket where clients look for it."""
+        write(self.dir / "docker", client(self.release), 0o755)
+        node.stand_in("docker", f'#!/bin/sh\nexec {ENGINE}/docker "$@"\n')
+        node.path("/run/docker.sock").symlink_to(f"{ENGINE}/docker.sock")
+
+    def _mount(self, *words: str) -> None:
+        argv = ["mount", *words, f"{self._at}/data"]
+        run(*(self.node.enter(*argv) if self.node else argv))
+
+    def _end(self, how: signal.Signals, limit: float) -> None:
+        daemon = self._daemon
+        assert daemon
+        family = [child for first in _children(daemon.pid)[:1] for child in (first, *_children(first))]
         with contextlib.suppress(OSError, IndexError):
-            children = Path(f"/proc/{self._daemon.pid}/task/{self._daemon.pid}/children").read_text().split()
-            os.kill(int(children[0]), signal.SIGTERM)
+            os.kill(family[0], how)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._daemon.wait(timeout=3)
+            daemon.wait(timeout=limit)
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._daemon.pid, signal.SIGKILL)
-        self._daemon.wait()
+            os.killpg(daemon.pid, signal.SIGKILL)
+        daemon.wait()
+        # Its containerd ends by itself, a moment later, and would be taken for a new daemon's.
+        wait_until(lambda: not any(map(alive, family)), f"the processes of the engine in {self.dir} end")
         self._daemon = None
 
     def _answers(self) -> bool:
@@ -106,31 +202,16 @@ class Engine:
         return self.socket.exists() and self.docker("version", check=False).returncode == 0
 
 
+def _children(pid: int) -> list[int]:
+    """Of all its threads: a daemon's child belongs to the thread that started it."""
+    found: list[int] = []
+    for thread in Path(f"/proc/{pid}/task").glob("*"):
+        with contextlib.suppress(OSError):
+            found += map(int, (thread / "children").read_text().split())
+    return found
+
+
 def alone(space: str) -> list[str]:
     """Enter a network namespace with processes and mounts of its own: killed as one."""
     spaces = ["unshare", "-m", "-p", "--fork", "--kill-child", "--propagation", "slave", "--mount-proc"]
     return ["nsenter", f"--net=/var/run/netns/{space}", *spaces]
-
-
-def write_tiny(archive: Path) -> Path:
-    """A root file system as a tar file: ``/bin/busybox`` with a link for each applet, and empty folders."""
-    busybox = Path(run("which", "busybox").stdout.strip())
-    applets = run(busybox, "--list").stdout.split()
-    with tarfile.open(archive, "w") as tar:
-        for folder, mode in (("bin", 0o755), ("etc", 0o755), ("root", 0o700), ("tmp", 0o1777), ("workspace", 0o755)):
-            tar.addfile(_entry(folder, tarfile.DIRTYPE, mode))
-        tar.add(busybox, "bin/busybox")
-        for applet in applets:
-            if applet != "busybox":
-                tar.addfile(_entry(f"bin/{applet}", tarfile.SYMTYPE, 0o777, link="busybox"))
-        content = b"root:x:0:0:root:/root:/bin/sh\n"
-        passwd = _entry("etc/passwd", tarfile.REGTYPE, 0o644)
-        passwd.size = len(content)
-        tar.addfile(passwd, BytesIO(content))
-    return archive
-
-
-def _entry(name: str, kind: bytes, mode: int, link: str = "") -> tarfile.TarInfo:
-    info = tarfile.TarInfo(name)
-    info.type, info.mode, info.linkname = kind, mode, link
-    return info

@@ -11,18 +11,22 @@ from .system import write
 LOGIN_PATH = "/lab/bin:/usr/local/bin:/usr/bin:/bin:/usr/games"  # sshd's own default, stand-ins first
 ROOT_PATH = "/lab/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 USER = "lab"
+DOCKER_USER = "lab-docker"  # in the group that owns an engine's socket
+SUDO_USER = "lab-sudo"  # not in it, but may do anything by sudo, unasked
+DOCKER_GID = 60999
 FIRST_UID = 61000
 OWN = {"home": 0o755, "media": 0o755, "mnt": 0o755, "root": 0o700, "run": 0o755, "srv": 0o755, "tmp": 0o1777}
 SHELLS = ("bash", "dash", "zsh", "fish", "tcsh", "busybox")
-_REAL_HOME = Path("~").expanduser()  # before a test moves HOME
-CARGO = Path(os.environ.get("CARGO_HOME") or _REAL_HOME / ".cargo")
-RUSTUP = Path(os.environ.get("RUSTUP_HOME") or _REAL_HOME / ".rustup")
+_HOME = Path(shutil.which("cargo") or "~/.cargo/bin/cargo").expanduser().parents[1]
+_CARGO = _HOME if _HOME.name == ".cargo" else Path("~/.cargo").expanduser()  # rustup's, whatever HOME is now
+CARGO = Path(os.environ.get("CARGO_HOME") or _CARGO)
+RUSTUP = Path(os.environ.get("RUSTUP_HOME") or CARGO.with_name(".rustup"))
 
 
 def logins() -> dict[str, str]:
-    """Unprivileged login -> shell: ``lab`` (bash), and ``lab-zsh`` and so on for every shell there is."""
+    """Unprivileged login -> shell: ``lab`` and those for Docker (bash), ``lab-zsh`` and so on for each shell."""
     found = {f"{USER}-{shell}": _shell(shell) for shell in SHELLS if shutil.which(shell)}
-    return {USER: "/bin/bash", **found}
+    return {USER: "/bin/bash", **found, DOCKER_USER: "/bin/bash", SUDO_USER: "/bin/bash"}
 
 
 def _shell(name: str) -> str:
@@ -57,8 +61,10 @@ def _accounts(etc: Path, root_shell: str) -> None:
     passwd = [line for line in Path("/etc/passwd").read_text().splitlines() if not line.startswith(("root:", "lab"))]
     rows = [f"{user}:x:{uid}:{uid}::/home/{user}:{shell}" for uid, (user, shell) in users]
     write(etc / "passwd", "\n".join([f"root:x:0:0:root:/root:{root_shell}", *passwd, *rows]) + "\n")
-    groups = [line for line in Path("/etc/group").read_text().splitlines() if not line.startswith("lab")]
-    write(etc / "group", "\n".join([*groups, *(f"{user}:x:{uid}:" for uid, (user, _) in users)]) + "\n")
+    groups = [line for line in Path("/etc/group").read_text().splitlines() if not line.startswith(("lab", "docker:"))]
+    docker = f"docker:x:{DOCKER_GID}:{DOCKER_USER}"
+    write(etc / "group", "\n".join([*groups, docker, *(f"{user}:x:{uid}:" for uid, (user, _) in users)]) + "\n")
+    write(etc / "sudoers", f"root ALL=(ALL:ALL) ALL\n{SUDO_USER} ALL=(ALL:ALL) NOPASSWD: ALL\n", 0o440)
     # "*": no password, yet not locked, which sshd without PAM would refuse.
     names = [line.partition(":")[0] for line in passwd] + [user for _, (user, _) in users]
     write(etc / "shadow", "".join(f"{name}:*:19000:0:99999:7:::\n" for name in ["root", *names]), 0o600)

@@ -12,7 +12,8 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -23,6 +24,7 @@ from . import runs
 from .engine import Engine, Store, alone
 from .network import BLACK_HOLE, CONTROLLER, LAST_NODE, make_network, namespace
 from .node import Node, NodeOptions
+from .releases import Release, made
 from .system import LabError, new_key, run, write
 
 PASSPHRASE = "open sesame"
@@ -39,7 +41,9 @@ class Lab:
         controller_address: this machine's address in the management network.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, lacking: Callable[[str], object] | None = None) -> None:
+        """``lacking`` is told, in a test run, which release of Docker could not be had: it skips the test."""
+        self._lacking = lacking
         self._run = runs.begin()
         self.dir = self._run.dir
         self._open = contextlib.ExitStack()
@@ -79,25 +83,55 @@ class Lab:
             known.write("".join(f"{line}\n" for line in node.known_hosts_lines))
         return node
 
-    def engine(self, name: str, *, store: Store = Store.GRAPHDRIVER, node: Node | None = None) -> Engine:
+    def engine(
+        self,
+        name: str,
+        *,
+        store: Store = Store.GRAPHDRIVER,
+        release: Release = Release.D26,
+        node: Node | None = None,
+        disk: str = "",
+    ) -> Engine:
         """A Docker engine of its own, started once a name: this machine's, or a node's.
 
-        A node's engine sees the node's network and files, and listens at ``node.ENGINE_SOCKET`` there.
+        A node's engine sees the node's network and files, and listens at ``node.ENGINE_SOCKET`` and the usual
+        ``/var/run/docker.sock`` there. ``disk`` ("200m") puts its data on a file system of that size.
+
+        Raises:
+            LabError: it did not start; or that release is not there and could not be made.
         """
         if name not in self.engines:
-            self.engines[name] = self._node_engine(node, store) if node else self._own_engine(name, store)
-            self._open.callback(self.engines[name].stop)
-            self.engines[name].start()
+            self._need(release)
+            group = f"fdl{self._run.id}"
+            folder = node.dir / "lab" / "engine" if node else self.dir / "engines" / name
+            enter = node.enter() if node else self._alone(name)
+            engine = Engine(folder, enter, group, store, release, disk, node)
+            self.engines[name] = engine
+            self._open.callback(engine.kill)
+            engine.start()
         return self.engines[name]
 
-    def _own_engine(self, name: str, store: Store) -> Engine:
+    def start_engines(self, wanted: Mapping[str, Mapping[str, Any]]) -> dict[str, Engine]:
+        """Engines under these names with the options of ``engine``, side by side; each has ``tiny:1``."""
+        with ThreadPoolExecutor() as pool:
+            started = pool.map(lambda name: self.engine(name, **wanted[name]), wanted)
+            engines = dict(zip(wanted, started, strict=True))
+            list(pool.map(Engine.load_tiny, engines.values()))
+        return engines
+
+    def _need(self, release: Release) -> None:
+        try:
+            if release is Release.D28:
+                made()
+        except LabError as error:
+            if self._lacking:
+                self._lacking(f"needs {error}")
+            raise
+
+    def _alone(self, name: str) -> list[str]:
         space = namespace(self._run.id, f"engine-{name}")
         run("ip", "netns", "add", space)
-        folder = self.dir / "engines" / name
-        return Engine(folder, str(folder), alone(space), f"fdl{self._run.id}", store)
-
-    def _node_engine(self, node: Node, store: Store) -> Engine:
-        return Engine(node.dir / "lab" / "engine", "/lab/engine", node.enter(), f"fdl{self._run.id}", store)
+        return alone(space)
 
     # -- how to reach the nodes ---------------------------------------------------------------
 
@@ -149,6 +183,27 @@ class Lab:
                 server.shutdown(socket.SHUT_RDWR)
             for connection in held:
                 connection.close()
+
+    @contextlib.contextmanager
+    def fabric_impostor(self, node: Node) -> Iterator[Node]:
+        """Another node, with keys of its own, that answers at the fabric address of ``node`` meanwhile."""
+        name = f"impostor-of-{node.name}"
+        taker = self.nodes.get(name) or self.node(name, fabric=True)
+        on_fabric = [each.netns for each in self.nodes.values() if each.fabric_address]
+        self._network.take_fabric(taker.netns, node.last)
+        self._network.forget_neighbours(on_fabric)
+        try:
+            yield taker
+        finally:
+            self._network.take_fabric(taker.netns, node.last, back=True)
+            self._network.forget_neighbours(on_fabric)
+
+    def give_key(self, node: Node, user: str = "root") -> None:
+        """Let that login of a node log in to every other node: it has ``client_key`` as its own key."""
+        home = node.exec("getent", "passwd", user).stdout.split(":")[5]
+        node.write(
+            f"{home}/.ssh/id_ed25519", self.client_key.read_text(), mode="600", user="" if user == "root" else user
+        )
 
     @contextlib.contextmanager
     def agent(self, *keys: Path) -> Iterator[str]:

@@ -6,6 +6,7 @@ filter (an engine's start sets FORWARD to DROP) never sees what goes from node t
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .system import LabError, run
@@ -56,6 +57,16 @@ class Network:
     def link(self, last: int, *, up: bool, fabric: bool = False) -> None:
         """Plug a node's cable in again, or pull it."""
         _in(self.switch, [f"link set {port(last, fabric=fabric)} {'up' if up else 'down'}"])
+
+    def take_fabric(self, space: str, last: int, *, back: bool = False) -> None:
+        """Let a namespace answer at a node's fabric address, with the true one's cable pulled; or end that."""
+        self.link(last, up=back, fabric=True)
+        _in(space, [f"addr {'del' if back else 'add'} {self.fabric(last)}/24 dev fabric0"])
+
+    def forget_neighbours(self, spaces: Iterable[str]) -> None:
+        """Who had that fabric address is asked again by the next packet."""
+        for space in spaces:
+            _in(space, ["neigh flush dev fabric0"])
 
     def _black_hole(self, device: str) -> str:
         return f"neigh replace {self.management(BLACK_HOLE)} lladdr {NOBODY} dev {device} nud permanent"

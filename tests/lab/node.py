@@ -21,7 +21,8 @@ from .system import LabError, run, wait_until, write
 
 SYSTEM = ("bin", "dev", "etc", "lib", "lib32", "lib64", "libx32", "opt", "sbin", "sys", "usr", "var")
 IDLE = ("sshd: /usr/sbin/sshd", "sleep 86400", "ps -eo pid=", "dockerd ", "containerd ", "/usr/bin/containerd-shim")
-ENGINE_SOCKET = "/lab/engine/docker.sock"  # where a node's own engine listens
+ENGINE = "/lab/engine"  # the folder of a node's own engine
+ENGINE_SOCKET = f"{ENGINE}/docker.sock"  # where it listens; /run/docker.sock leads there
 HOST = "/lab/keep/host"  # this machine's root, seen from a node by root alone
 
 # Process 1 of a node: builds the root, enters it, then reaps orphans until it is killed.
@@ -37,7 +38,9 @@ mkdir root/proc root/lab
 mount -t proc proc root/proc
 for own in own/*; do mkdir "root/${own#own/}"; mount --bind "$own" "root/${own#own/}"; done
 mount --bind lab root/lab
-for name_file in passwd group shadow hosts hostname; do mount --bind "lab/etc/$name_file" "root/etc/$name_file"; done
+for name_file in passwd group shadow hosts hostname sudoers; do
+  [ ! -e "root/etc/$name_file" ] || mount --bind "lab/etc/$name_file" "root/etc/$name_file"
+done
 hostname "$name"
 cd root
 pivot_root . lab/keep/host
@@ -78,7 +81,7 @@ class Node:
         self.fabric_address = network.fabric(last) if options.fabric else None
         self.netns = namespace(network.run_id, name)
         self.sshd = Sshd(home / "lab" / "ssh", self.enter, options.host_key_types)
-        self._network, self._last, self._keys = network, last, keys
+        self._network, self.last, self._keys = network, last, keys
         self._holder: subprocess.Popen[bytes] | None = None
 
     # -- what it is ---------------------------------------------------------------------------
@@ -123,7 +126,7 @@ class Node:
         """The command line, on this machine, that runs ``argv`` on the node without ssh."""
         who = ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups"] if user else []
         inside = ["env", "-i", f"PATH={files.ROOT_PATH}", f"HOME={files.home_of(user)}", "LANG=C.UTF-8", *who, *argv]
-        return ["nsenter", "-t", str(self.init_pid()), "-m", "-n", "-p", "-u", "--wd=/", *inside]
+        return ["nsenter", "-t", str(self.init_pid()), "-m", "-n", "-p", "-u", "--wd", *inside]
 
     def exec(
         self, *argv: str, check: bool = True, stdin: str = "", user: str = "", limit: float = 60
@@ -166,16 +169,20 @@ class Node:
 
     def cut(self) -> None:
         """Pull the management cable: nothing answers any more, open connections hang."""
-        self._network.link(self._last, up=False)
+        self._network.link(self.last, up=False)
 
     def mend(self) -> None:
-        self._network.link(self._last, up=True)
+        self._network.link(self.last, up=True)
 
     def cut_fabric(self) -> None:
-        self._network.link(self._last, up=False, fabric=True)
+        self._network.link(self.last, up=False, fabric=True)
 
     def mend_fabric(self) -> None:
-        self._network.link(self._last, up=True, fabric=True)
+        self._network.link(self.last, up=True, fabric=True)
+
+    def black_hole_fabric(self, *, on: bool = True) -> None:
+        """Its fabric address swallows what is sent to it: who connects there hangs. ``on=False`` ends it."""
+        self.exec("iptables", "-I" if on else "-D", "INPUT", "-i", "fabric0", "-j", "DROP")
 
     def kill_sessions(self) -> int:
         """SIGKILL the sshd process of every session: clients lose the connection at once. How many."""
@@ -229,9 +236,9 @@ class Node:
 
     def _boot(self) -> None:
         run("ip", "netns", "add", self.netns)
-        self._network.plug(self.netns, self._last)
+        self._network.plug(self.netns, self.last)
         if self.options.fabric:
-            self._network.plug(self.netns, self._last, fabric=True)
+            self._network.plug(self.netns, self.last, fabric=True)
         spaces = ["unshare", "-m", "-p", "-u", "--fork", "--kill-child", "--propagation", "slave"]
         init = ["sh", "-c", INIT, "init", str(self.dir), self.name, *SYSTEM]
         log = self.dir / "boot.log"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from .network import interface, namespace
-from .system import run, wait_until
+from .system import alive, run, wait_until
 
 RECORDS = Path("/run/fdl-lab")
 
@@ -87,7 +87,8 @@ def kill_all(space: str) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: not processes(space), f"the processes of {space} end")
+    # One that ends leaves the namespace before it is gone.
+    wait_until(lambda: not processes(space) and not any(map(alive, pids)), f"the processes of {space} end")
 
 
 def processes(space: str) -> list[int]:

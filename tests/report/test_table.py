@@ -47,7 +47,7 @@ def test_preflight_shows_errors_last_and_counts() -> None:
         "b     warning      data-path  no pkill\n"
         f"b     error        data-path  {REASON}\n"
         "\n"
-        "4 hosts checked: 1 ok, 1 warning, 1 unreachable, 1 error"
+        "4 hosts: 1 ok, 1 with warnings, 1 not reached, 1 failed"
     )
 
 
@@ -71,7 +71,7 @@ PREBUILD = PrebuildReport(
 )
 
 
-def test_prebuild_shows_failures_last_and_counts_what_nobody_has_looked_at() -> None:
+def test_prebuild_shows_failures_last_and_counts_what_was_read_back() -> None:
     assert prebuild_table(PREBUILD, PLAIN, io.StringIO()) == (
         "worker  status      seconds  arch               artifact\n"
         "d       skipped              precompiled/cu128  build: false in cluster.yml\n"
@@ -81,7 +81,7 @@ def test_prebuild_shows_failures_last_and_counts_what_nobody_has_looked_at() -> 
         "                                                warning: odd variant name\n"
         "c       failed         12.3  precompiled/cu128  error[E0425]: no such name\n"
         "\n"
-        "bench: 2 workers built, 1 failed, 1 skipped, 1 unverified: nothing was read back from them yet"
+        "bench: 2 workers built, 1 read back, 1 unverified, 1 failed, 1 skipped"
     )
 
 
@@ -94,8 +94,11 @@ def test_a_failure_shows_the_reason_and_the_tail() -> None:
 @pytest.mark.parametrize(
     ("statuses", "line"),
     [
-        ([Status.UNVERIFIED], "bench: 1 worker built, 1 unverified: nothing was read back from them yet"),
-        ([Status.OK, Status.OK], "bench: 2 workers built"),
+        ([Status.UNVERIFIED], "bench: 1 worker built, 1 unverified"),
+        ([Status.OK], "bench: 1 worker built, read back"),
+        ([Status.OK, Status.OK], "bench: 2 workers built, all read back"),
+        ([Status.OK, Status.UNVERIFIED, Status.OK], "bench: 3 workers built, 2 read back, 1 unverified"),
+        ([Status.OK, Status.FAILED, Status.OK], "bench: 2 workers built, all read back, 1 failed"),
         ([Status.SKIPPED], "bench: nothing built, 1 skipped"),
         ([Status.FAILED, Status.FAILED], "bench: nothing built, 2 failed"),
     ],

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,4 +10,6 @@ from tests.tasks.project import Project, make_project
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
+    if not shutil.which("cc"):
+        pytest.skip("not installed: cc")
     return make_project(tmp_path / "mono repo")

@@ -33,8 +33,9 @@ case ${FAIL_ON:-none} in *"$(basename "$LIBTORCH_PATH")"*)
 esac
 sleep "${SLEEP:-0}"
 mkdir -p "$FDL_TARGET_DIR/release"
-printf '#!/bin/sh\\necho "%s for %s"\\n' "$FDL_CMD" "$(basename "$LIBTORCH_PATH")" >"$FDL_TARGET_DIR/release/$FDL_CMD"
-chmod +x "$FDL_TARGET_DIR/release/$FDL_CMD"
+printf '#include <stdio.h>\\nint main(void) { return puts("%s for %s") < 0; }\\n' \\
+    "$FDL_CMD" "$(basename "$LIBTORCH_PATH")" |
+    cc -x c -o "$FDL_TARGET_DIR/release/$FDL_CMD" -
 """
 
 TASKS = """\

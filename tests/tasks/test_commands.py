@@ -37,15 +37,15 @@ def envelope(
     return {host: whole[host] for host in hosts}
 
 
-def test_prebuild_builds_for_every_worker_and_says_what_nobody_has_looked_at(project: Project) -> None:
+def test_prebuild_builds_for_every_worker_and_says_what_was_read_back(project: Project) -> None:
     done = project.inv("fdl.prebuild", "--cmd", "train")
     assert done.returncode == 0, done.stderr
     assert steady(done.stdout) == (
-        "worker  status      seconds  arch               artifact\n"
-        f"new     unverified      N.N  precompiled/cu128  {NEW}/train\n"
-        f"old     unverified      N.N  precompiled/cu126  {OLD}/train\n"
+        "worker  status  seconds  arch               artifact\n"
+        f"new     ok          N.N  precompiled/cu128  {NEW}/train\n"
+        f"old     ok          N.N  precompiled/cu126  {OLD}/train\n"
         "\n"
-        "train: 2 workers built, 2 unverified: nothing was read back from them yet\n"
+        "train: 2 workers built, all read back\n"
     )
     assert all(line.startswith(("[ctrl] ", "[new] ", "[old] ")) for line in done.stderr.splitlines())
     assert "[new] using token ***" in done.stderr
@@ -59,9 +59,7 @@ def test_prebuild_prints_one_json_object_and_nothing_else(project: Project) -> N
     assert done.stdout.count("\n") == 1
     report = json.loads(done.stdout)
     assert (report["cmd"], report["ok"], report["envelope"]) == ("train", True, envelope(project))
-    assert {host: found["status"] for host, found in report["hosts"].items()} == dict.fromkeys(
-        ["new", "old"], "unverified"
-    )
+    assert {host: found["status"] for host, found in report["hosts"].items()} == {"new": "ok", "old": "ok"}
 
 
 def test_several_commands_are_built_one_after_another_and_the_envelope_is_of_the_last(project: Project) -> None:
@@ -78,9 +76,9 @@ def test_a_failed_worker_stops_no_other_and_is_told_last(project: Project) -> No
     done = project.inv("fdl.prebuild", "--cmd", "train", "show", FAIL_ON="cu126")
     assert done.returncode == 1
     table = steady(done.stdout).splitlines()
-    assert table[1].split()[:2] == ["new", "unverified"]
+    assert table[1].split()[:2] == ["new", "ok"]
     assert table[2].split()[:2] == ["old", "failed"]
-    assert table[-1] == "train: 1 worker built, 1 failed, 1 unverified: nothing was read back from them yet"
+    assert table[-1] == "train: 1 worker built, read back, 1 failed"
     assert "show sees" not in done.stdout
     told = done.stderr[done.stderr.index("\nold: ") :]
     assert "error: no kernel for train, token ***" in told
@@ -92,7 +90,9 @@ def test_a_secret_or_an_escape_sequence_is_shown_nowhere(project: Project) -> No
     table = project.inv("fdl.prebuild", "--cmd", "train", FAIL_ON="cu126")
     as_json = project.inv("fdl.prebuild", "--cmd", "train", "--json", FAIL_ON="cu126")
     show = project.inv("fdl.cluster.show")
-    for text in (table.stdout, table.stderr, as_json.stdout, as_json.stderr, show.stdout):
+    dry = project.inv("fdl.prebuild", "--cmd", "train", "--dry-run")
+    assert "SECRET_TOKEN=***" in dry.stdout  # a variable that the binary is verified with
+    for text in (table.stdout, table.stderr, as_json.stdout, as_json.stderr, show.stdout, dry.stdout):
         assert "hunter2" not in text
         assert "\x1b" not in text
     assert "\\u001b" not in as_json.stdout
@@ -104,8 +104,8 @@ def test_preflight_stops_a_build_and_both_shapes_say_why(project: Project) -> No
     done = project.inv("fdl.prebuild", "--cmd", "train")
     assert done.returncode == 1
     assert "old   error   data-path  data path" in done.stdout
-    assert done.stdout.endswith("\n3 hosts checked: 2 ok, 1 error\n")
-    assert "preflight failed on 1 host, nothing was built:\n  old: data path" in done.stderr
+    assert done.stdout.endswith("\n3 hosts: 2 ok, 1 failed\n")
+    assert done.stderr.endswith("preflight failed on 1 of 3 hosts: old\ntrain: nothing was built\n")
     report = json.loads(project.inv("fdl.prebuild", "--cmd", "train", "--json").stdout)
     assert (report["ok"], report["preflight"]["hosts"]["old"]["status"]) == (False, "error")
     assert not project.target("new", "precompiled-cu128").exists()
@@ -113,7 +113,7 @@ def test_preflight_stops_a_build_and_both_shapes_say_why(project: Project) -> No
 
 def test_preflight_alone(project: Project) -> None:
     done = project.inv("fdl.preflight", "--host", "both", "--mounts-only")
-    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "3 hosts checked: 3 ok")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "3 hosts: 3 ok")
     report = json.loads(project.inv("fdl.preflight", "--host", "old", "--json").stdout)
     assert report["ok"] is True
     assert list(report["hosts"]) == ["ctrl", "old"]
@@ -161,7 +161,11 @@ def test_no_worker_is_no_failure_and_said(project: Project, workers: str) -> Non
 
 @pytest.mark.parametrize(
     ("arguments", "scripts"),
-    [([], ["checks/probe.sh", "builds/build.sh"]), (["--no-preflight"], ["builds/build.sh"])],
+    [
+        ([], ["checks/probe.sh", "builds/build.sh", "builds/verify.sh"]),
+        (["--no-preflight"], ["builds/build.sh", "builds/verify.sh"]),
+        (["--no-preflight", "--no-verify"], ["builds/build.sh"]),
+    ],
 )
 def test_dry_run_prints_the_scripts_and_touches_nothing(
     project: Project, arguments: list[str], scripts: list[str]
@@ -260,15 +264,15 @@ def test_a_terminal_gets_live_rows_that_make_room_for_the_table(project: Project
     lines = [line for line in map(clean, table.splitlines()) if line]
     assert lines[0].split() == ["worker", "status", "seconds", "arch", "artifact"]
     assert max(map(len, lines)) <= 80
-    assert "".join(line[48:].strip() for line in lines[1:3]) == f"{NEW}/train"
+    assert "".join(line[44:].strip() for line in lines[1:3]) == f"{NEW}/train"
 
 
 def test_help_tells_every_flag_in_words(project: Project) -> None:
     text = project.inv("--help", "fdl.prebuild").stdout
     flags = [line.split()[0].split("=")[0] for line in text[text.index("Options:") :].splitlines() if " --" in line]
     assert flags == [
-        "--cluster", "--cmd", "--dry-run", "--envelope", "--host", "--jobs", "--json",
-        "--[no-]preflight", "--[no-]shared-check", "--width",
+        "--cluster", "--cmd", "--[no-]dedupe", "--dry-run", "--envelope", "--host", "--jobs", "--json",
+        "--[no-]preflight", "--[no-]shared-check", "--[no-]verify", "--width",
     ]  # fmt: skip
     assert "inv prebuild --cmd ddp-bench" in text
 
@@ -296,7 +300,7 @@ def test_listing_tasks_imports_nothing_heavy(project: Project) -> None:
     (project.root / "tasks.py").write_text("from invoke import task\n\n\n@task\ndef mine(c): pass\n")
     without = listing()
     listed = [line.split()[0] for line in with_the_library if line.startswith("  fdl.")]
-    assert listed == ["fdl.prebuild", "fdl.preflight", "fdl.cluster.schema", "fdl.cluster.show"]
+    assert listed == ["fdl.prebuild", "fdl.prebuild-clean", "fdl.preflight", "fdl.cluster.schema", "fdl.cluster.show"]
     assert "  mine" in without
     assert with_the_library[-1] == without[-1]
     assert set(ast.literal_eval(without[-1])) <= {"yaml"}, "Invoke itself may read YAML, and nothing more"
@@ -319,7 +323,7 @@ def test_cluster_show_and_schema(project: Project) -> None:
         (["prebuild"], 2, "stderr", "--cmd names none"),
         (["--list"], 0, "stdout", "cluster.show"),
         (["--version"], 0, "stdout", "fdl-tasks"),
-        (["preflight"], 0, "stdout", "3 hosts checked: 3 ok"),
+        (["preflight"], 0, "stdout", "3 hosts: 3 ok"),
     ],
 )
 def test_the_console_script(project: Project, arguments: list[str], code: int, where: str, text: str) -> None:

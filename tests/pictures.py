@@ -1,0 +1,188 @@
+"""Draws the pictures of docs/pictures/ from real runs: ``python -m tests.pictures [NAME…]`` (``nox -s pictures``).
+
+Each is a command of the console script, run on a terminal of 100 columns in a copy of the example monorepo, and
+what that terminal shows at the end, or at a moment, as SVG. Needs cargo, cc, ssh; contacts no other machine.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich._export_format import CONSOLE_SVG_FORMAT
+from rich.console import Console
+from rich.text import Text
+
+from tests.terminal import Screen, Terminal
+
+TOP = Path(__file__).resolve().parents[1]
+PICTURES = TOP / "docs" / "pictures"
+SHOWN_ROOT = "/srv/mono"  # the project root in the pictures; the real one has as many letters, so that columns hold
+COLUMNS = 100
+LETTER = 12.2  # width of one in Rich's SVG
+FONTS = 'ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace'
+VARIANTS = {"spark": "precompiled/cu128", "volta": "precompiled/cu126", "plain": "precompiled/cpu"}
+OURS = ("FDL_", "FLODL_", "INVOKE_", "LIBTORCH_", "CARGO_TARGET", "CARGO_BUILD")
+CPU_ONLY = '\n#[cfg(not(feature = "cuda"))]\ncompile_error!("ddp-bench has no kernels for this device");\n'
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A command, what is done to the project before it, and when to look (at the end, when None)."""
+
+    name: str
+    words: str
+    before: Callable[[Path], None]
+    at: Callable[[Screen], bool] | None = None
+
+
+def cluster(root: Path, **top: Any) -> None:
+    """cluster.yml with three workers that this machine plays."""
+    data = str(root / "data")
+    workers = [
+        {"host": host, "transport": "local", "path": ".", "arch": arch, "data_path": data}
+        for host, arch in VARIANTS.items()
+    ]
+    lead = {"host": "ctrl", "path": ".", "data_path": data}
+    document = {"controller": lead, "workers": workers, "commands": {"ddp-bench": {"check": ["--version"]}}, **top}
+    (root / "cluster.yml").write_text(yaml.safe_dump(document, sort_keys=False))
+
+
+def healthy(root: Path) -> None:
+    cluster(root)
+
+
+def unfit(root: Path) -> None:
+    """One worker without its data, one whose libtorch is not there."""
+    cluster(root)
+    document = yaml.safe_load((root / "cluster.yml").read_text())
+    document["workers"][1]["data_path"] = "/mnt/nas/imagenet"
+    document["workers"][2]["arch"] = "builds/sm61-sm120"
+    (root / "cluster.yml").write_text(yaml.safe_dump(document, sort_keys=False))
+
+
+def broken_for_one(root: Path) -> None:
+    cluster(root)
+    with (root / "ddp-bench/src/main.rs").open("a") as source:
+        source.write(CPU_ONLY)
+
+
+def fresh(root: Path) -> None:
+    cluster(root)
+    shutil.rmtree(root / "target", ignore_errors=True)
+
+
+def by_ssh(root: Path) -> None:
+    """A worker that is reached by ssh, with settings of its own: nothing of this account is shown."""
+    (root / "keys").mkdir()
+    (root / "keys/cluster").touch(mode=0o600)
+    ssh = {"user": "ubuntu", "identity_file": "keys/cluster", "options": [f"UserKnownHostsFile={root}/keys/hosts"]}
+    worker = {"host": "node-a", "path": "/mnt/mono", "arch": "precompiled/cu128", "ssh": ssh}
+    cluster(root, workers=[worker], env={"WANDB_API_KEY": "2f7c1e9b"})
+
+
+def faulty(root: Path) -> None:
+    shutil.copy(TOP / "tests/cases/cluster/ten-faults.yml", root / "cluster.yml")
+
+
+def left_overs(root: Path) -> None:
+    """A variant and a host that cluster.yml no longer names."""
+    cluster(root)
+    for place in ("volta/precompiled-cu118", "titan/precompiled-cu118"):
+        shutil.copytree(root / "target/cluster/volta/precompiled-cu126", root / "target/cluster" / place)
+
+
+def building(screen: Screen) -> bool:
+    text = "\n".join(screen.lines)
+    return "compiling ddp-bench" in text and "waiting for" in text
+
+
+PREBUILD = "prebuild --cmd ddp-bench"
+ALL = [
+    Picture("preflight", "preflight", unfit),
+    Picture("live", PREBUILD, fresh, at=building),
+    Picture("prebuild", PREBUILD, healthy),
+    Picture("prebuild-failed", PREBUILD, broken_for_one),
+    Picture("prebuild-clean", "prebuild-clean", left_overs),
+    Picture("cluster-show", "cluster.show", by_ssh),
+    Picture("cluster-faults", "preflight", faulty),
+    Picture("prebuild-help", "--help prebuild", healthy),
+]
+
+
+@contextmanager
+def project() -> Iterator[Path]:
+    """A copy of the example with its libtorch stand-ins, at a path as long as the one that is shown."""
+    letters = len(SHOWN_ROOT) - len("/tmp/")
+    root = next(path for n in range(10**letters) if (path := Path(f"/tmp/{n:0{letters}}")) and not path.exists())
+    root.mkdir(mode=0o700)
+    try:
+        ignored = shutil.ignore_patterns("target", "libtorch", "__pycache__")
+        shutil.copytree(TOP / "examples/monorepo", root, ignore=ignored, dirs_exist_ok=True)
+        (root / "data").mkdir()
+        subprocess.run([root / "make-libtorch.sh", root, *VARIANTS.values()], check=True, capture_output=True)
+        yield root
+    finally:
+        shutil.rmtree(root)
+
+
+def screen_of(picture: Picture, root: Path) -> Screen:
+    """What the terminal shows after the run, or at the moment that is meant."""
+    picture.before(root)
+    argv = [sys.executable, "-c", "from fdl_tasks.tasks.program import main; main()", *picture.words.split()]
+    env = {name: value for name, value in os.environ.items() if not name.startswith(OURS) and name != "NO_COLOR"}
+    env |= {"FLODL_HOST_NAME": "ctrl", "PYTHONPATH": str(TOP), "COLORTERM": "truecolor"}
+    with Terminal(argv, columns=COLUMNS, rows=200, env=env, cwd=root, all_streams=True) as terminal:
+        if picture.at:
+            terminal.until(picture.at, seconds=60)
+            terminal.freeze()
+        terminal.ended(seconds=300)
+        return terminal.screen
+
+
+def svg(picture: Picture, screen: Screen, root: Path) -> str:
+    """The screen below its command line. Fonts are named, never fetched."""
+    console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, color_system="truecolor")
+    console.print(Text(f"$ fdl-tasks {picture.words}", style="bold"))
+    console.print(Text.from_ansi(screen.styled().replace(str(root), SHOWN_ROOT)))
+    plain = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.S)
+    plain = plain.replace("Fira Code, monospace", FONTS).replace("font-family: arial", "font-family: sans-serif")
+    text = console.export_svg(title="", code_format=plain, unique_id=f"fdl-{picture.name}")
+    text = re.sub(r"<text [^>]*>\s*</text>", "", text)  # the ends of lines
+    text = re.sub(r'x="([0-9.]+)"( y="[^"]*") textLength="([0-9.]+)"([^>]*)>((?:&#160;)+)', _moved, text)
+    text = text.replace("<text ", "\n<text ").replace("</text>", "</text>\n")
+    return "\n".join(filter(None, (line.rstrip() for line in text.splitlines()))) + "\n"
+
+
+def _moved(span: re.Match[str]) -> str:
+    """A span without its leading blanks, as far to the right: some viewers leave them out."""
+    blanks = len(span[5]) // len("&#160;") * LETTER
+    return f'x="{float(span[1]) + blanks:g}"{span[2]} textLength="{float(span[3]) - blanks:g}"{span[4]}>'
+
+
+def main(names: list[str]) -> None:
+    PICTURES.mkdir(exist_ok=True)
+    if unknown := set(names) - {picture.name for picture in ALL}:
+        sys.exit(f"no picture {', '.join(sorted(unknown))}; there are {', '.join(one.name for one in ALL)}")
+    for picture in ALL:
+        if not names or picture.name in names:
+            with project() as root:
+                if picture.name in ("prebuild-clean", "prebuild"):
+                    screen_of(Picture("", PREBUILD, healthy), root)
+                text = svg(picture, screen_of(picture, root), root)
+            (PICTURES / f"{picture.name}.svg").write_text(text)
+            print(f"docs/pictures/{picture.name}.svg: {len(text) >> 10} kB")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
