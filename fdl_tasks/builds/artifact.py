@@ -14,14 +14,17 @@ from .readback import Artifact
 
 _MACHINES = {"X86_64": "x86_64", "AARCH64": "aarch64", "386": "x86", "PPC64": "ppc64le", "S390": "s390x"}
 _MACHINES |= {"RISCV": "riscv64", "LOONGARCH": "loongarch64"}
+DF_1_PIE = 0x08000000  # elf.h
 _GLIBC = re.compile(r"GLIBC_(\d+(?:\.\d+)+)")  # not GLIBC_PRIVATE, not GLIBC_ABI_DT_RELR
 
 
 @dataclass(frozen=True)
 class _Elf:
-    """One ELF file: its CPU, the libraries it needs, and (library, version) of the versions it demands."""
+    """One ELF file: its CPU, its loader, the libraries it needs, (library, version) of the versions it demands."""
 
+    program: bool
     machine: str
+    loader: str
     needed: tuple[str, ...]
     demands: tuple[tuple[str, str], ...]
 
@@ -30,9 +33,12 @@ def read(path: Path, lib: Path) -> Artifact:
     """The binary at ``path``, whose variant's libraries are in ``lib``.
 
     Raises:
-        BuildError: it, or a library of the variant that it needs, can't be read or is no ELF file.
+        BuildError: it, or a library of the variant that it needs, can't be read or is no ELF file; or it is one
+            that can't be started.
     """
     own = _elf(path)
+    if not own.program:
+        raise BuildError(f"{path} is a library or an object file, so it is no program that can be started")
     files, system, waiting = {path.name: own}, dict[str, None](), list(own.needed)
     shipped = list[str]()
     while waiting:
@@ -47,7 +53,7 @@ def read(path: Path, lib: Path) -> Artifact:
         waiting += files[name].needed
     glibc, by = _newest(files, shipped)
     size, digest = _content(path)
-    return Artifact(size, digest, own.machine, glibc, by, tuple(shipped), tuple(system))
+    return Artifact(size, digest, own.machine, glibc, by, tuple(shipped), tuple(system), own.loader)
 
 
 def _newest(files: dict[str, _Elf], shipped: list[str]) -> tuple[tuple[int, ...] | None, str]:
@@ -70,7 +76,8 @@ def _elf(path: Path) -> _Elf:
             if file.read(4) != b"\x7fELF":
                 raise BuildError(f"{path} is not an ELF file, so it is no program that a worker's loader starts")
             elf = ELFFile(file)
-            return _Elf(_machine(elf), tuple(_needed(elf)), tuple(_demands(elf)))
+            loader = _loader(elf)
+            return _Elf(_program(elf, loader), _machine(elf), loader, tuple(_needed(elf)), tuple(_demands(elf)))
     except OSError as error:
         raise BuildError(f"the binary can't be read: {error}") from error
     except (ELFError, ValueError, KeyError, AttributeError, TypeError, IndexError) as error:
@@ -81,6 +88,19 @@ def _elf(path: Path) -> _Elf:
 def _machine(elf: Any) -> str:
     name = str(elf["e_machine"]).removeprefix("EM_")
     return _MACHINES.get(name, name.lower())
+
+
+def _program(elf: Any, loader: str) -> bool:
+    """A static program at any address is like a library, but for a flag."""
+    if elf["e_type"] != "ET_DYN" or loader:
+        return bool(elf["e_type"] in ("ET_EXEC", "ET_DYN"))
+    dynamic = elf.iter_segments("PT_DYNAMIC")
+    return any(tag["d_val"] & DF_1_PIE for segment in dynamic for tag in segment.iter_tags("DT_FLAGS_1"))
+
+
+def _loader(elf: Any) -> str:
+    """The program that the kernel starts in its place, and that loads it; none for a static one."""
+    return next((str(segment.get_interp_name()) for segment in elf.iter_segments("PT_INTERP")), "")
 
 
 def _needed(elf: Any) -> Iterator[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Collection
 from enum import StrEnum
 from pathlib import PurePosixPath
 from typing import Any
@@ -42,12 +43,12 @@ def message(line: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) and "reason" in found else None
 
 
-def executable(found: dict[str, Any], name: str) -> str | None:
-    """The path of binary ``name`` when this message announces it; a fresh one is announced, too."""
+def executable(found: dict[str, Any], name: str) -> tuple[str, str] | None:
+    """Path and package of binary ``name`` when this message announces it; a fresh one is announced, too."""
     target = found.get("target") or {}
     if found["reason"] == "compiler-artifact" and target.get("name") == name and "bin" in target.get("kind", ()):
         path = found.get("executable")
-        return path if isinstance(path, str) else None
+        return (path, str(found.get("package_id"))) if isinstance(path, str) else None
     return None
 
 
@@ -62,17 +63,24 @@ def trouble(line: str) -> Trouble | None:
     return next((kind for kind in Trouble if kind.value in line), None)
 
 
-def artifact(path: str | None, job: Job) -> str:
-    """The binary that cargo named, relative to the project root.
+def artifact(named: Collection[tuple[str, str]], job: Job) -> str:
+    """The binary that cargo named, with its package; the path relative to the project root.
 
     Raises:
-        BuildError: cargo named none, or one outside the target directory.
+        BuildError: cargo named none, several, or one outside the target directory.
     """
-    if path is None:
+    if not named:
         raise BuildError(
             f"cargo ended well but named no binary {job.command.name}",
             hint="is `--message-format`, `--no-run` or the like in cargo_args?",
         )
+    if len(named) > 1:  # of two packages, one over the other; or for two targets
+        each = ", ".join(f"{path} of {package}" for path, package in sorted(named))
+        raise BuildError(
+            f"cargo built more than one binary {job.command.name}: {each}",
+            hint=f"say which: commands.{job.command.name}.cwd, or `-p PACKAGE`, or one `--target`, in cargo_args",
+        )
+    [(path, _)] = named
     target = job.inside / job.target_dir
     below = PurePosixPath(path)
     if ".." in below.parts or not below.is_relative_to(target):

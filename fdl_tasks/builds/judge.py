@@ -12,9 +12,9 @@ from ..checks.probe import Facts
 from ..checks.verdicts import error, ok, warning
 from ..errors import Cancelled, FdlError, Stage, TransportError
 from ..outcome import Attempt, Level, Status, Verdict, worst
-from .readback import Artifact, Readback, Seen
+from .readback import Artifact, Readback, Seen, Start
 
-PROOFS = frozenset(("machine", "file", "libraries", "answer"))
+PROOFS = frozenset(("machine", "file", "start", "libraries", "answer"))
 NAMED = 4  # libraries and symbols that a message names; of the others it says how many
 
 
@@ -36,8 +36,8 @@ def fits(artifact: Artifact, facts: Facts) -> list[Verdict]:
 def read_back(path: str, artifact: Artifact, answer: Readback) -> list[Verdict]:
     """What the worker itself showed of the file at ``path``; of another file nothing more is asked."""
     there = file(path, artifact, answer.file)
-    found = [there] if there.level is Level.ERROR else [there, libraries(artifact, answer)]
-    return [*found, whole(answer)]
+    more = [] if there.level is Level.ERROR else [start(artifact, answer.start), libraries(artifact, answer)]
+    return [there, *more, whole(answer)]
 
 
 def _told(verdict: Verdict | None) -> Iterator[Verdict]:
@@ -109,6 +109,21 @@ def _another(path: str, artifact: Artifact, seen: Seen) -> str:
     )
 
 
+def start(artifact: Artifact, seen: Start | None) -> Verdict:
+    """Whether the directory to start it in is there, and the loader that the kernel will start for it."""
+    if seen is None:
+        return warning("start", "could not read whether its directory and its loader are there")
+    if not seen.directory:
+        return error("start", "the directory to start it in is not there on the worker, or closed to this login")
+    if not seen.loader:
+        return error(
+            "start",
+            f"its loader {artifact.loader} is not there on the worker: link with the system's own toolchain, not with "
+            "that of Nix, conda or the like, or in a container",
+        )
+    return ok("start", "its directory and its loader are there")
+
+
 def libraries(artifact: Artifact, answer: Readback) -> Verdict:
     """Whether the worker's loader finds every library, and every symbol in them."""
     loaded = answer.loaded
@@ -127,8 +142,9 @@ def libraries(artifact: Artifact, answer: Readback) -> Verdict:
             f"with (for {artifact.machine}, glibc)",
         )
     lacking = [name for name in artifact.needs if name.rpartition("/")[2] not in loaded.found]
-    if loaded.code or lacking:
-        said = f"ldd ended with exit code {loaded.code}" if loaded.code else f"ldd did not name {_some(lacking)}"
+    if loaded.code or lacking or loaded.rest:
+        other = f"ldd did not name {_some(lacking)}" if lacking else "ldd said what is not understood here"
+        said = f"ldd ended with exit code {loaded.code}" if loaded.code else other
         return warning("libraries", f"{said}{f' ({loaded.rest[-1]})' if loaded.rest else ''}")
     return ok("libraries", f"the loader there finds all {len(loaded.found)} libraries and every symbol")
 

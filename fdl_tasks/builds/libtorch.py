@@ -11,6 +11,8 @@ from pathlib import Path
 
 from ..errors import BuildError
 
+STAMP = ".fdl-libtorch"  # in a target directory: the identity that it was filled against (build.sh)
+
 
 def identity(variant: Path) -> str:
     """A digest of ``build-version`` and of name, size and mtime of everything in ``lib/``.

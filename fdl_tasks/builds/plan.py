@@ -169,7 +169,9 @@ def cargo_argv(job: Job) -> list[str]:
 
 def build_words(job: Job) -> list[str]:
     """What ``env`` gets where the build runs: variables, then the cargo line or the command's own."""
-    variables = {"CARGO_TARGET_DIR": str(job.inside / job.target_dir)}
+    target = str(job.inside / job.target_dir)
+    # A build directory of the user's would be one for all variants, and outlive a libtorch that was replaced.
+    variables = {"CARGO_TARGET_DIR": target, "CARGO_BUILD_BUILD_DIR": target}
     if not job.service:
         variables |= {"LIBTORCH_PATH": str(job.libtorch), **_cuda(job), **_custom(job)}
     line = ["sh", "-c", job.command.build] if job.command.build else cargo_argv(job)

@@ -16,12 +16,18 @@ from pathlib import PurePosixPath
 from ..checks.probe import Facts
 
 _FILE = re.compile(r"([0-9]{1,18}) ([x-]) ([0-9a-f]{64}|-)")
+_START = re.compile("[x-] [x-]")
 _CODE = re.compile("[0-9]{1,3}")
 _FOUND = re.compile(r"\s*(\S.*?)(?: => .*)? \(0x[0-9a-f]+\)")
 _STATIC = re.compile(r"\s*(?:not a dynamic executable|statically linked)")
+_HARMLESS = re.compile(  # it starts all the same; the last is an echo of `set -x`
+    r".*: no version information available \(required by .+\)|.*: Symbol `.+' has different size in shared object, .*|"
+    r"ERROR: ld\.so: object '.+' from .+ cannot be preloaded \(.+\): ignored\.|\++ .*"
+)
 _TROUBLES = (  # what the loaders of glibc and musl say, and how it is told
     (re.compile(r"\s*(\S.*) => not found"), "library {}"),
     (re.compile(r"undefined symbol: (.+?)\s+\(.*\)"), "symbol {}"),
+    (re.compile(r"symbol (.+) not defined in file .+ with link time reference\s+\(.*\)"), "symbol {}"),
     (re.compile(r".*?(version `.+' not found(?: \(required by .+\))?)"), "{}"),
     (re.compile(r"Error loading shared library (.+?)(?:: .*)?(?: \(needed by .*\))?"), "library {}"),
     (re.compile(r"Error relocating .+: (.+): symbol not found"), "symbol {}"),
@@ -37,7 +43,7 @@ class Artifact:
 
     ``glibc`` is the newest GLIBC version that the binary, or a library which the variant ships for it,
     demands; ``demanded_by`` is that file's name. ``shipped`` and ``system`` are the libraries it needs, by
-    whether the variant has them.
+    whether the variant has them. ``loader`` is the program that the kernel starts to load it, "" for none.
     """
 
     size: int
@@ -47,6 +53,7 @@ class Artifact:
     demanded_by: str = ""
     shipped: tuple[str, ...] = ()
     system: tuple[str, ...] = ()
+    loader: str = ""
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -62,6 +69,14 @@ class Seen:
     size: int | None = None
     executable: bool = False
     sha256: str | None = None
+
+
+@dataclass(frozen=True)
+class Start:
+    """Whether the login there may enter the directory to start in, and execute the loader that the file names."""
+
+    directory: bool
+    loader: bool
 
 
 @dataclass(frozen=True)
@@ -81,6 +96,7 @@ class Readback:
 
     facts: Facts
     file: Seen | None
+    start: Start | None
     loaded: Loaded | None
     whole: bool
 
@@ -95,6 +111,7 @@ def parse(mark: str, text: str) -> Readback:
     return Readback(
         Facts(machine=first.get("MACHINE"), ldd="" if ldd == "-" else ldd),
         _file(first.get("FILE")),
+        _start(first.get("START")),
         _loaded(first.get("CODE"), said["LIB"]),
         whole=lines[-1:] == [("END", str(len(lines) - 1))],
     )
@@ -119,15 +136,23 @@ def _file(value: str | None) -> Seen | None:
     return Seen(True, int(found[1]), found[2] == "x", None if found[3] == "-" else found[3])
 
 
+def _start(value: str | None) -> Start | None:
+    return Start(value[0] == "x", value[2] == "x") if value and _START.fullmatch(value) else None
+
+
 def _loaded(code: str | None, lines: Sequence[str]) -> Loaded | None:
     """The loader's answer; one without an exit code counts for what it could not find."""
     troubles = tuple(dict.fromkeys(trouble for line in lines if (trouble := _trouble(line))))
     if not _CODE.fullmatch(code or ""):
         return Loaded(-1, frozenset(), troubles, ()) if troubles else None
     found = {PurePosixPath(match[1]).name for line in lines if (match := _FOUND.fullmatch(line))}
-    rest = tuple(line.strip() for line in lines if line.strip() and not _FOUND.fullmatch(line) and not _trouble(line))
+    rest = tuple(line.strip() for line in lines if not _understood(line))
     static = any(_STATIC.fullmatch(line) for line in lines)
     return Loaded(int(code or ""), frozenset(found), troubles, rest, static)
+
+
+def _understood(line: str) -> bool:
+    return bool(not line.strip() or _FOUND.fullmatch(line) or _HARMLESS.fullmatch(line) or _trouble(line))
 
 
 def _trouble(line: str) -> str | None:

@@ -25,7 +25,7 @@ LIMIT = 180.0  # seconds to read one back: most of it goes into the hash of a la
 CHECK_LIMIT = 60.0  # seconds for a start with check arguments
 LOOKS, PAUSE = 11, "0.5"  # looks at a file that is not yet the right one, seconds between them: 5 s
 TAIL = 10  # last lines of a failed start
-UNKNOWN = "-"  # size and hash in a script that is only shown: nothing is built yet
+UNKNOWN = "-"  # size, hash and loader in a script that is only shown: nothing is built yet
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,22 @@ class Subject:
         return variables(self.worker.env, self.job.loader_path)
 
 
-def script(subject: Subject, scripts: Scripts, mark: str, size: int | str = UNKNOWN, sha256: str = UNKNOWN) -> Script:
-    """What reads a binary of that size and hash back from its worker."""
+def script(
+    subject: Subject,
+    scripts: Scripts,
+    mark: str,
+    size: int | str = UNKNOWN,
+    sha256: str = UNKNOWN,
+    loader: str = UNKNOWN,
+) -> Script:
+    """What reads a binary of that size, hash and loader back from its worker."""
     pairs = _assignments(subject.variables | {"LC_ALL": "C"})
     return scripts.render(
         "builds/verify.sh",
         mark=mark,
         file=subject.there,
+        directory=subject.directory,
+        loader=loader,
         size=size,
         sha256=sha256,
         looks=LOOKS,
@@ -126,7 +135,7 @@ class _Verification:
 
     def _ask(self, subject: Subject, made: Artifact, host: Host) -> list[Verdict]:
         mark = f"fdl-{secrets.token_hex(8)}"
-        done = host.run(script(subject, self.scripts, mark, made.size, made.sha256), limit=LIMIT)
+        done = host.run(script(subject, self.scripts, mark, made.size, made.sha256, made.loader), limit=LIMIT)
         answer = parse(mark, done.out)
         found = judge.fits(made, merged(answer.facts, subject.facts))
         if worst(found) is not Level.ERROR:

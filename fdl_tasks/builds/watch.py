@@ -21,7 +21,7 @@ class Watch:
     """
 
     def __init__(self, job: Job, progress: Progress):
-        self.executable: str | None = None
+        self.executables: set[tuple[str, str]] = set()  # path and package
         self.tail: deque[str] = deque(maxlen=TAIL)
         self.troubles: set[cargo.Trouble] = set()
         self._log_ends = False
@@ -35,7 +35,8 @@ class Watch:
     def __call__(self, stream: str, line: str) -> None:
         """One line of the stream ``out`` or ``err``; cargo's JSON messages are read and not shown."""
         if stream == "out" and not self._job.command.build and (found := cargo.message(line)):
-            self.executable = cargo.executable(found, self._job.command.name) or self.executable
+            if named := cargo.executable(found, self._job.command.name):
+                self.executables.add(named)
             return
         self.tail.append(line)
         self._write(line)

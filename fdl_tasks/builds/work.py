@@ -21,6 +21,7 @@ from .watch import Watch
 
 LIMIT = 24 * 3600.0  # seconds: only against a build that hangs for ever, a cold one may take hours
 REMOVAL_LIMIT = 10.0  # seconds for Docker to answer after a bad end
+CACHE = "CACHEDIR.TAG"
 NO_RUN = "0" * 8  # stands for a run's nonce in a script that is only shown
 
 
@@ -109,7 +110,7 @@ def _remove(job: Job, container: str, scripts: Scripts, watch: Watch) -> None:
 
 def _artifact(job: Job, watch: Watch) -> str:
     """The binary, seen by the controller under its own path."""
-    path = job.custom_bin if job.command.build else cargo.artifact(watch.executable, job)
+    path = job.custom_bin if job.command.build else cargo.artifact(watch.executables, job)
     try:
         found = (job.root / path).stat()
     except OSError as error:
@@ -133,12 +134,15 @@ def _where_it_belongs(job: Job) -> str:
 
 
 def newest_source(job: Job) -> int:
-    """The latest mtime, in ns, of a file under the command's directory; what is built or fetched apart."""
+    """The latest mtime, in ns, of a file under the command's directory; what is built or fetched apart.
+
+    cargo marks what it builds in: https://bford.info/cachedir/. A directory of sources may be called ``target``, too.
+    """
     return max((path.lstat().st_mtime_ns for path in _sources(job)), default=0)
 
 
 def _sources(job: Job) -> Iterator[Path]:
     for folder, folders, files in os.walk(job.root / job.cwd_subpath):
-        apart = {"target", ".git"} | ({"libtorch"} if Path(folder) == job.root else set())
-        folders[:] = [name for name in folders if name not in apart]
+        apart = {".git", *(("target", "libtorch") if Path(folder) == job.root else ())}
+        folders[:] = [name for name in folders if name not in apart and not (Path(folder) / name / CACHE).exists()]
         yield from (Path(folder) / name for name in files)

@@ -45,15 +45,16 @@ class Cancel:
         os.close(self.fd)
 
 
-def fan_out(jobs: Mapping[str, Job[T]], *, width: int = WIDTH) -> list[Attempt[T]]:
+def fan_out(jobs: Mapping[str, Job[T]], *, width: int = WIDTH, cancel: Cancel | None = None) -> list[Attempt[T]]:
     """Run every job, at most ``width`` at once; the outcomes in the order of ``jobs``.
 
-    An error of one host is its outcome and stops nobody else.
+    An error of one host is its outcome and stops nobody else. ``cancel`` is what a run of several rounds has in
+    common, such as hosts that stay connected.
 
     Raises:
         KeyboardInterrupt: after every job was told to end and had ``LEAVE`` seconds to do so.
     """
-    cancel, todo, done = Cancel(), queue.SimpleQueue[str](), queue.SimpleQueue[Attempt[T]]()
+    cancel, todo, done = cancel or Cancel(), queue.SimpleQueue[str](), queue.SimpleQueue[Attempt[T]]()
     for label in jobs:
         todo.put(label)
     threads = [

@@ -87,11 +87,13 @@ def prebuild(
 
     os.environ.pop(ENV_NAME, None)  # one that was inherited would start old binaries
     with edge(c) as run:
+        file = None if envelope is None else check_file(envelope)
+        if file and not dry_run:
+            file.unlink(missing_ok=True)  # as with the variable
         cmds = words(cmd)
         if not all(cmds) or not cmds:
             raise UsageError("prebuild builds a command, and --cmd names none", hint="inv prebuild --cmd ddp-bench")
         at_once, number = run.width(width), count("--jobs", jobs)
-        file = None if envelope is None else check_file(envelope)
         options = Options(cmds, words(host), number, preflight, shared_check, verify, dedupe, at_once, json, file)
         found = run.cluster(cluster)
         if dry_run:
@@ -127,8 +129,6 @@ def _print_scripts(run: Edge, cluster: Cluster, options: Options) -> None:
 
 
 def _prebuild(run: Edge, cluster: Cluster, options: Options) -> tuple[PrebuildReport, ...]:
-    if options.file:
-        options.file.unlink(missing_ok=True)  # as with the variable: it would start old binaries
     reports: list[PrebuildReport] = []
     for cmd in options.cmds:
         reports.append(_build(run, cluster, cmd, options))
@@ -211,8 +211,8 @@ def _hand_over(run: Edge, report: PrebuildReport, options: Options) -> None:
     from ..builds.envelope import ENV_NAME, to_json
 
     text = to_json(report.envelope)
+    if options.file:
+        write_file(options.file, text + "\n")
     os.environ[ENV_NAME] = text
     if options.hosts:
         run.say(f"note: the envelope is partial, with --host: {', '.join(report.envelope) or 'no worker'}")
-    if options.file:
-        write_file(options.file, text + "\n")

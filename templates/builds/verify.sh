@@ -3,6 +3,8 @@
 {% include "prolog.sh" %}
 FDL_MARK={{ mark }}
 FDL_FILE={{ file }}
+FDL_DIRECTORY={{ directory }}
+FDL_LOADER={{ loader }}
 FDL_SIZE={{ size }}
 FDL_SHA256={{ sha256 }}
 FDL_LOOKS={{ looks }}
@@ -39,6 +41,14 @@ fdl_look_again() {
     echo "FILE $fdl_seen"
 }
 
+# Goes where it will be started. The loader is looked for apart, since ldd may take another than the file names.
+fdl_start() {
+    fdl_directory=- fdl_loader=-
+    if cd "$FDL_DIRECTORY"; then fdl_directory=x; fi
+    if [ -x "${FDL_LOADER:-/}" ]; then fdl_loader=x; fi
+    echo "START $fdl_directory $fdl_loader"
+}
+
 # With the variables that stand before the --. No name of ours is used here: the user's may be the same.
 fdl_with() {
     while [ "$1" != -- ]; do
@@ -56,6 +66,7 @@ fdl_answer() {
     if [ -n "$FDL_LDD" ]; then fdl_banner=$(ldd --version 2>&1 | sed -n '/^[^+]/{p;q;}'); fi
     echo "LDD $fdl_banner"
     fdl_look_again
+    fdl_start
     if [ -z "$FDL_LDD" ] || [ "${fdl_seen#[0-9]}" = "$fdl_seen" ]; then return; fi
     { (fdl_with "$@" -- "$FDL_LDD" -r "$FDL_FILE") 2>&1; printf '\n%s\n' "$?"; } | {
         fdl_last=

@@ -29,6 +29,7 @@ def test_a_program_of_this_machine(tmp_path: Path) -> None:
     made = program(tmp_path / "bench")
     found = read(made, tmp_path / "lib")
     assert found.machine == spelling(os.uname().machine)
+    assert Path(found.loader).is_file()
     assert (found.size, found.sha256) == (made.stat().st_size, hashlib.sha256(made.read_bytes()).hexdigest())
     assert (found.shipped, found.system, found.demanded_by) == ((), ("libc.so.6",), "bench")
     here = tuple(int(part) for part in str(os.confstr("CS_GNU_LIBC_VERSION")).split()[1].split("."))
@@ -76,7 +77,7 @@ def test_what_is_no_version_of_glibc_is_not_taken_for_one(tmp_path: Path, node: 
 
 def test_a_static_program_needs_nothing(tmp_path: Path) -> None:
     found = read(program(tmp_path / "bench", static=True), tmp_path / "lib")
-    assert (found.needs, found.glibc, found.demanded_by) == ((), None, "")
+    assert (found.needs, found.glibc, found.demanded_by, found.loader) == ((), None, "", "")
 
 
 @pytest.mark.parametrize(("number", "name"), [(183, "aarch64"), (62, "x86_64"), (3, "x86"), (243, "riscv64")])
@@ -93,6 +94,18 @@ def test_what_is_no_elf_file_is_refused_by_name(tmp_path: Path, content: bytes) 
     (tmp_path / "bench").write_bytes(content)
     with pytest.raises(BuildError, match=r"bench is not an ELF file"):
         read(tmp_path / "bench", tmp_path)
+
+
+@pytest.mark.parametrize("words", [["-shared", "-fPIC"], ["-c"], ["-shared", "-fPIC", "-nostdlib"]])
+def test_a_library_or_an_object_file_is_no_program(tmp_path: Path, words: list[str]) -> None:
+    made = cc(*words, source="int x(void) { return 0; }", at=tmp_path / "bench")
+    with pytest.raises(BuildError, match=r"bench is a library or an object file"):
+        read(made, tmp_path)
+
+
+def test_a_static_program_at_any_address_is_one(tmp_path: Path) -> None:
+    made = cc("-static-pie", source="int main(void) { return 0; }", at=tmp_path / "bench")
+    assert read(made, tmp_path).needs == ()
 
 
 def test_a_library_of_the_variant_that_is_no_elf_file_is_refused_by_name(tmp_path: Path) -> None:
@@ -119,4 +132,4 @@ def test_a_damaged_file_is_an_error_or_read_and_never_a_traceback(tmp_path: Path
         try:
             assert isinstance(read(path, tmp_path), Artifact)
         except BuildError as error:
-            assert "damaged" in error.what or "can't be read" in error.what
+            assert any(words in error.what for words in ("damaged", "can't be read", "no program"))

@@ -20,7 +20,7 @@ DOCKER = Job("a", Command("ddp-bench"), "precompiled/cpu", Path("/home/me/m"), "
 
 def announced(case: str, name: str = "ddp-bench") -> list[str]:
     found = [cargo.message(line) for line in (CASES / f"{case}.out").read_text().splitlines()]
-    return [path for message in found if message and (path := cargo.executable(message, name))]
+    return [named[0] for message in found if message and (named := cargo.executable(message, name))]
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_the_machines_fault_is_told_from_the_sources(line: str, expected: Troubl
     ids=["native", "docker"],
 )
 def test_a_path_of_the_build_becomes_one_below_the_project_root(job: Job, path: str) -> None:
-    assert cargo.artifact(path, job) == f"{TARGET}/x/release/ddp-bench"
+    assert cargo.artifact([(path, "p")], job) == f"{TARGET}/x/release/ddp-bench"
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_a_path_of_the_build_becomes_one_below_the_project_root(job: Job, path: 
 )
 def test_a_binary_elsewhere_or_none_is_an_error(job: Job, path: str | None, says: str) -> None:
     with pytest.raises(BuildError, match=says):
-        cargo.artifact(path, job)
+        cargo.artifact([(path, "p")] if path else [], job)
 
 
 def test_the_native_view_of_the_project_is_the_controllers() -> None:

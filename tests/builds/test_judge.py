@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from fdl_tasks.builds import judge
-from fdl_tasks.builds.readback import Artifact, Loaded, Readback, Seen
+from fdl_tasks.builds.readback import Artifact, Loaded, Readback, Seen, Start
 from fdl_tasks.checks.probe import Facts
 from fdl_tasks.errors import Cancelled, FdlError, Stage, TransportError
 from fdl_tasks.outcome import Attempt, Level, Status, Verdict
@@ -82,8 +82,22 @@ def test_the_file_on_the_worker(seen: Seen | None, level: Level, words: str) -> 
     assert (found.level, words in found.message, PATH in found.message) == (level, True, True)
 
 
+@pytest.mark.parametrize(
+    ("seen", "level", "words"),
+    [
+        (Start(True, True), OK, "are there"),
+        (Start(False, True), ERROR, "the directory to start it in is not there"),
+        (Start(True, False), ERROR, "its loader /nix/ld.so is not there on the worker"),
+        (None, WARNING, "could not read"),
+    ],
+)
+def test_what_the_kernel_needs_to_start_it(seen: Start | None, level: Level, words: str) -> None:
+    found = judge.start(replace(BUILT, loader="/nix/ld.so"), seen)
+    assert (found.level, words in found.message) == (level, True), found.message
+
+
 def loaded(code: int = 0, found: str = "libtorch_cpu.so libc.so.6", *troubles: str, static: bool = False) -> Loaded:
-    return Loaded(code, frozenset(found.split()), troubles, ("a last word",), static)
+    return Loaded(code, frozenset(found.split()), troubles, ("a last word",) if code else (), static)
 
 
 @pytest.mark.parametrize(
@@ -93,6 +107,7 @@ def loaded(code: int = 0, found: str = "libtorch_cpu.so libc.so.6", *troubles: s
         (BUILT, "x", loaded(0, "", "library libx.so"), ERROR, "does not find library libx.so: its libtorch ships"),
         (BUILT, "x", loaded(0, "", *"abcdefg"), ERROR, "does not find a, b, c, d and 3 more"),
         (BUILT, "x", loaded(1), WARNING, "exit code 1 (a last word)"),
+        (BUILT, "x", replace(loaded(), rest=("what?",)), WARNING, "not understood here (what?)"),
         (BUILT, "x", loaded(0, "libtorch_cpu.so"), WARNING, "did not name libc.so.6"),
         (BUILT, "x", loaded(0, ""), WARNING, "did not name libtorch_cpu.so, libc.so.6"),
         (BUILT, "x", loaded(1, "", static=True), ERROR, "no dynamic program"),
@@ -105,12 +120,12 @@ def loaded(code: int = 0, found: str = "libtorch_cpu.so libc.so.6", *troubles: s
     ],
 )
 def test_what_the_loader_finds(built: Artifact, ldd: str, said: Loaded | None, level: Level, words: str) -> None:
-    found = judge.libraries(built, Readback(Facts(ldd=ldd), None, said, True))
+    found = judge.libraries(built, Readback(Facts(ldd=ldd), None, None, said, True))
     assert (found.level, words in found.message) == (level, True), found.message
 
 
 def test_of_another_file_nothing_more_is_asked() -> None:
-    answer = Readback(Facts(), Seen(False), loaded(0, "", "library x"), True)
+    answer = Readback(Facts(), Seen(False), Start(False, False), loaded(0, "", "library x"), True)
     assert [v.rule for v in judge.read_back(PATH, BUILT, answer)] == ["file", "answer"]
 
 

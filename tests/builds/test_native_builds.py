@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -184,6 +185,36 @@ def test_the_artifact_is_where_cargo_says_not_where_an_old_one_lies(
     assert project.start(report, "c") == says("cpu", "none")
 
 
+def test_two_packages_with_a_binary_of_that_name_are_not_one_binary(project: Project) -> None:
+    project.variants = {"c": "precompiled/cpu"}
+    shutil.copytree(project.root / "ddp-bench", project.root / "fork")
+    manifest = project.root / "fork/Cargo.toml"
+    manifest.write_text(manifest.read_text().replace('name = "ddp-bench"', 'name = "fork"', 1) + BIN)
+    (project.root / "Cargo.toml").write_text('[workspace]\nresolver = "2"\nmembers = ["ddp-bench", "fork"]\n')
+    project.commands["ddp-bench"] = Command("ddp-bench", cwd=".")
+    report = project.prebuild()
+    error = report.hosts["c"].error or ""
+    assert (statuses(report), report.envelope) == ({"c": "failed"}, {})
+    assert "built more than one binary ddp-bench" in error and "/fork#" in error and "/ddp-bench#" in error
+    project.commands["ddp-bench"] = Command("ddp-bench", cwd=".", cargo_args=("-p", "ddp-bench"))
+    assert statuses(project.prebuild()) == {"c": "ok"}
+
+
+BIN = '[[bin]]\nname = "ddp-bench"\npath = "src/main.rs"\n'
+
+
+def test_a_build_directory_of_the_users_is_not_shared_by_the_variants(
+    project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("CARGO_BUILD_BUILD_DIR", str(tmp_path / "builds"))
+    project.variants = {"c": "precompiled/cpu"}
+    project.prebuild()
+    project.make_libtorch("precompiled/cpu", LIBTORCH_VERSION="2.11.0")
+    report = project.prebuild()
+    assert project.start(report, "c") == "ddp-bench: libtorch cpu (build 2.11.0+cpu), feature none\n"
+    assert not (tmp_path / "builds").exists()
+
+
 def test_a_binary_outside_the_target_directory_is_refused(project: Project, tmp_path: Path) -> None:
     project.variants = {"c": "precompiled/cpu"}
     project.commands["ddp-bench"] = Command("ddp-bench", cargo_args=("--target-dir", str(tmp_path / "other")))
@@ -255,6 +286,11 @@ def test_an_old_artifact_counts_only_when_no_source_is_newer(project: Project) -
     later = time.time() + 5
     os.utime(project.root / "ddp-bench/src/main.rs", (later, later))
     assert "is an old one" in (project.prebuild().hosts["c"].error or "")
+    sources = (project.root / "ddp-bench/src").rename(project.root / "ddp-bench/target")
+    assert "is an old one" in (project.prebuild().hosts["c"].error or "")
+    (sources / "CACHEDIR.TAG").touch()  # it was cargo's, and no directory of sources
+    assert project.prebuild().ok
+    (sources / "CACHEDIR.TAG").unlink()
     project.commands["ddp-bench"] = Command("ddp-bench", build=MAKE)
     assert project.prebuild().ok  # made by this very run: no matter what times the sources have
 

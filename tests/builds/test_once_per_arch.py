@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -85,6 +86,28 @@ def test_copies_and_own_builds_take_turns_while_libtorch_is_replaced(twins: Proj
     assert step("2.3.0", hosts=["b"]) == ["b"]
     assert step("2.4.0", dedupe=False) == ["a", "b"]
     assert step("2.5.0") == ["a"]
+
+
+def test_a_copy_is_not_taken_for_ones_own_when_the_libtorch_before_it_comes_back(twins: Project) -> None:
+    twins.commands["ddp-bench"] = Command("ddp-bench", build=LINK)
+    libtorch, aside = twins.root / "libtorch" / CPU, twins.root / "aside"
+    assert twins.prebuild(dedupe=False).ok
+    shutil.copytree(libtorch, aside, symlinks=True)
+    twins.make_libtorch(CPU, LIBTORCH_VERSION="2.1.0")
+    assert twins.prebuild().hosts["b"].shared_with == "a"
+    shutil.rmtree(libtorch)
+    aside.rename(libtorch)
+    report = twins.prebuild(hosts=["b"])
+    assert b"built against 2.10.0" in (twins.root / report.envelope["b"].bin).read_bytes()
+
+
+LINK = """
+    made=$FDL_TARGET_DIR/release/ddp-bench
+    [ "$made" -nt src/main.rs ] && exit
+    mkdir -p "${made%/*}"
+    printf 'char v[] = "built against %s"; int main(void) { return !v[0]; }' "$(cat "$LIBTORCH_PATH/build-version")" |
+        cc -x c - -o "$made"
+"""
 
 
 def test_a_copy_leaves_the_workers_own_cache_as_it_was(twins: Project) -> None:

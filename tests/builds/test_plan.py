@@ -118,6 +118,12 @@ def test_the_cargo_line(one: Job, expected: str) -> None:
 
 
 T = "target/cluster/node-a/precompiled-cu128"
+
+
+def into(target: str) -> list[str]:
+    return [f"CARGO_TARGET_DIR={target}", f"CARGO_BUILD_BUILD_DIR={target}"]
+
+
 CUDA_PAIR = ["CUDA_VERSION=12.8.0", "CUDA_TAG=12.8"]
 
 
@@ -128,19 +134,19 @@ def variables(words: list[str]) -> list[str]:
 @pytest.mark.parametrize(
     ("one", "expected"),
     [
-        (NATIVE, [f"CARGO_TARGET_DIR=/srv/mono/{T}", "LIBTORCH_PATH=/srv/mono/libtorch/precompiled/cu128", *CUDA_PAIR]),
+        (NATIVE, [*into(f"/srv/mono/{T}"), "LIBTORCH_PATH=/srv/mono/libtorch/precompiled/cu128", *CUDA_PAIR]),
         (
             replace(NATIVE, arch="precompiled/cu126-pt27"),
             [
-                "CARGO_TARGET_DIR=/srv/mono/target/cluster/node-a/precompiled-cu126-pt27",
+                *into("/srv/mono/target/cluster/node-a/precompiled-cu126-pt27"),
                 "LIBTORCH_PATH=/srv/mono/libtorch/precompiled/cu126-pt27",
             ],
         ),
-        (DOCKER, [f"CARGO_TARGET_DIR=/workspace/{T}"]),
+        (DOCKER, into(f"/workspace/{T}")),
         (
             LINE,
             [
-                f"CARGO_TARGET_DIR=/srv/mono/{T}",
+                *into(f"/srv/mono/{T}"),
                 "LIBTORCH_PATH=/srv/mono/libtorch/precompiled/cu128",
                 *CUDA_PAIR,
                 "FDL_GPU_FEATURE=cuda",

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fdl_tasks.builds.judge import fits, read_back, status
-from fdl_tasks.builds.readback import Artifact, Readback, Seen, merged, parse, variables
+from fdl_tasks.builds.readback import Artifact, Readback, Seen, Start, merged, parse, variables
 from fdl_tasks.checks.probe import Facts
 from fdl_tasks.outcome import Status
 
@@ -20,11 +20,18 @@ BANNER = "ldd (Debian GLIBC 2.36-9+deb12u14) 2.36"
 BUILT = Artifact(4096, HASH, "x86_64", (2, 34), "bench", ("libx.so",), ("libc.so.6",))
 
 
-def answer(case: str, *, file: str = f"4096 x {HASH}", machine: str = "x86_64", banner: str = BANNER) -> str:
-    """What verify.sh prints where ``ldd -r`` says what the case holds; its last line is the exit code."""
+def answer(
+    case: str,
+    *more: str,
+    file: str = f"4096 x {HASH}",
+    start: str = "x x",
+    machine: str = "x86_64",
+    banner: str = BANNER,
+) -> str:
+    """What verify.sh prints where ``ldd -r`` says what the case holds, and more; its last line is the exit code."""
     *lines, code = (CASES / f"{case}.txt").read_text().splitlines()
-    libs = [f"LIB {line}" for line in lines]
-    said = [f"MACHINE {machine}", f"LDD {banner}", f"FILE {file}", *libs, f"CODE {code}"]
+    libs = [f"LIB {line}" for line in [*lines, *more]]
+    said = [f"MACHINE {machine}", f"LDD {banner}", f"FILE {file}", f"START {start}", *libs, f"CODE {code}"]
     return marked([*said, f"END {len(said)}"])
 
 
@@ -46,6 +53,8 @@ BAD = [
     answer("glibc-fine", file=f"4095 x {HASH}"),
     answer("glibc-fine", file=f"4096 x {'cd' * 32}"),
     answer("glibc-fine", file=f"4096 - {HASH}"),
+    answer("glibc-fine", start="- x"),
+    answer("glibc-fine", start="x -"),
     answer("glibc-fine", machine="aarch64"),
     answer("glibc-fine", banner="ldd (GNU libc) 2.31"),
 ]
@@ -65,7 +74,7 @@ NOISE = st.one_of(
 def test_a_whole_answer_is_read_to_the_last_field() -> None:
     found = parse(MARK, GOOD)
     assert found.facts == Facts(machine="x86_64", ldd=BANNER)
-    assert (found.file, found.whole) == (Seen(True, 4096, True, HASH), True)
+    assert (found.file, found.start, found.whole) == (Seen(True, 4096, True, HASH), Start(True, True), True)
     assert found.loaded and found.loaded.found == {
         "linux-vdso.so.1", "libx.so", "libc.so.6", "ld-linux-x86-64.so.2",
     }  # fmt: skip
@@ -78,6 +87,7 @@ def test_a_whole_answer_is_read_to_the_last_field() -> None:
         ("glibc-fine", ()),
         ("missing-library", ("library libx.so", "symbol only_here")),
         ("undefined-symbol", ("symbol only_here",)),
+        ("older-glibc-symbol", ("symbol foo, version V1",)),
         (
             "version-not-found",
             ("version `GLIBC_2.99' not found (required by ./mm)", "symbol newer, version GLIBC_2.99"),
@@ -121,6 +131,26 @@ def test_a_broken_loader_is_trouble_too() -> None:
 )
 def test_a_captured_answer_gives_its_status(case: str, expected: Status) -> None:
     assert verdict(answer(case)) is expected
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("./m: /srv/lib/libtinfo.so.6: no version information available (required by ./m)", Status.OK),
+        ("./m: Symbol `stdscr' has different size in shared object, consider re-linking", Status.OK),
+        (
+            "ERROR: ld.so: object 'libjemalloc.so' from LD_PRELOAD cannot be preloaded (cannot open shared object "
+            "file): ignored.",
+            Status.OK,
+        ),
+        ("++ test x = y", Status.OK),
+        ("", Status.OK),
+        ("./m: a thing that no loader has said until now", Status.UNVERIFIED),
+        ("lookup of foo failed (./m)", Status.UNVERIFIED),
+    ],
+)
+def test_ok_is_no_answer_of_which_a_line_is_not_understood(line: str, expected: Status) -> None:
+    assert verdict(answer("glibc-fine", line)) is expected
 
 
 @pytest.mark.parametrize("case", ["static", "static-pie"])
@@ -167,7 +197,7 @@ def test_any_text_at_all_is_survived(text: str) -> None:
     assert isinstance(parse(MARK, marked(text.split("\n"))), Readback)
 
 
-@pytest.mark.parametrize("lost", range(9))
+@pytest.mark.parametrize("lost", range(10))
 def test_an_answer_that_lacks_a_line_is_not_whole(lost: int) -> None:
     lines = GOOD.splitlines()
     del lines[lost]
@@ -177,7 +207,7 @@ def test_an_answer_that_lacks_a_line_is_not_whole(lost: int) -> None:
 
 def test_another_runs_answer_is_no_answer() -> None:
     other = GOOD.replace(MARK, "fdl-fedcba9876543210")
-    assert parse(MARK, other) == Readback(Facts(), None, None, False)
+    assert parse(MARK, other) == Readback(Facts(), None, None, None, False)
 
 
 @pytest.mark.parametrize(

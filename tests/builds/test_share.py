@@ -47,7 +47,7 @@ def binary(tmp_path: Path) -> Path:
     return binary
 
 
-@pytest.mark.parametrize("can", ["all", "no clone", "no copy within the kernel"])
+@pytest.mark.parametrize("can", ["all", "no clone", "no copy within the kernel", "a copy that ends early"])
 def test_a_copy_is_the_same_in_all_but_its_place(
     binary: Path, tmp_path: Path, can: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -58,6 +58,8 @@ def test_a_copy_is_the_same_in_all_but_its_place(
         monkeypatch.setattr("fcntl.ioctl", unable)
     if can == "no copy within the kernel":
         monkeypatch.setattr("os.copy_file_range", unable)
+    if can == "a copy that ends early":
+        monkeypatch.setattr("os.copy_file_range", lambda *_: 0)
     made = tmp_path / "b" / "deep" / "x"
     share.copy(binary, made)
     old, new = binary.stat(), made.stat()

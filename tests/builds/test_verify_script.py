@@ -17,12 +17,12 @@ import pytest
 from fdl_tasks.builds import judge, verify
 from fdl_tasks.builds.artifact import read
 from fdl_tasks.builds.plan import Job
-from fdl_tasks.builds.readback import Readback, Seen, parse
+from fdl_tasks.builds.readback import Readback, Seen, Start, parse
 from fdl_tasks.builds.verify import Subject
 from fdl_tasks.cluster.model import Command, Ssh, Worker
 from fdl_tasks.outcome import Level
 from fdl_tasks.scripts import Script, Scripts
-from tests.builds.elves import library, program
+from tests.builds.elves import cc, library, program
 
 pytestmark = pytest.mark.subprocess
 SHELLS = [["dash"], ["bash"], ["busybox", "sh"]]
@@ -66,7 +66,7 @@ def run(shell: list[str], tmp_path: Path) -> Run:
 
     def look(subject: Subject, sha256: str = "", size: int = 0) -> Readback:
         made = read(subject.job.root / subject.path, subject.job.libtorch / "lib")
-        script = verify.script(subject, Scripts(), MARK, size or made.size, sha256 or made.sha256)
+        script = verify.script(subject, Scripts(), MARK, size or made.size, sha256 or made.sha256, made.loader)
         done = perform(shell, script, str(tmp_path / "bin"))
         assert (done.returncode, done.stderr) == (0, "")
         return parse(MARK, done.stdout)
@@ -87,7 +87,9 @@ def stand_in(folder: Path, name: str, body: str) -> None:
 
 def test_a_good_binary_is_proven_to_be_one(run: Run, subject: Subject, tmp_path: Path) -> None:
     answer = run(subject)
-    assert judged(subject, answer) == dict.fromkeys(["machine", "glibc", "file", "libraries", "answer"], Level.OK)
+    assert judged(subject, answer) == dict.fromkeys(
+        ["machine", "glibc", "file", "start", "libraries", "answer"], Level.OK
+    )
     assert not list(tmp_path.rglob("pwned")) and not Path("pwned").exists()
 
 
@@ -102,6 +104,31 @@ def test_a_symbol_that_the_library_there_lacks_is_named(run: Run, subject: Subje
     lost = replace(subject, job=replace(subject.job, loader_path=str(tmp_path / "other")))
     loaded = run(lost).loaded
     assert loaded and loaded.troubles == ("symbol torch",)
+
+
+@pytest.mark.parametrize("needs", [True, False], ids=["dynamic", "no libraries"])
+def test_a_loader_that_is_not_there_though_ldd_finds_all_with_its_own(run: Run, subject: Subject, needs: bool) -> None:
+    file, nix = subject.job.root / subject.path, "-Wl,--dynamic-linker=/nix/store/none/ld.so"
+    if needs:
+        cc(nix, source="int main(void) { return 0; }", at=file)
+    else:
+        cc(nix, "-nostdlib", "-pie", "-fPIE", source="void _start(void) { for (;;) {} }", at=file)
+    with pytest.raises(FileNotFoundError):
+        subprocess.run([file])
+    found = judged(subject, run(subject))
+    assert (found["start"], found["libraries"]) == (Level.ERROR, Level.OK)
+
+
+def test_a_directory_to_start_in_that_is_not_there(run: Run, subject: Subject) -> None:
+    answer = run(replace(subject, job=replace(subject.job, cwd_subpath="not shared")))
+    assert answer.start == Start(False, True)
+
+
+def test_a_relative_loader_path_is_below_the_directory_to_start_in(run: Run, subject: Subject) -> None:
+    own = replace(subject, worker=replace(subject.worker, env={"LD_LIBRARY_PATH": "a/lib"}))
+    assert judged(own, run(own))["libraries"] is Level.ERROR
+    there = replace(own, job=replace(own.job, cwd_subpath="libtorch"))
+    assert judged(there, run(there))["libraries"] is Level.OK
 
 
 def test_the_users_loader_path_wins_and_the_users_names_are_only_names(run: Run, subject: Subject) -> None:
@@ -122,7 +149,7 @@ def test_the_language_of_the_users_variables_is_not_the_loaders(run: Run, subjec
 
 def test_a_static_binary(run: Run, subject: Subject) -> None:
     program(subject.job.root / subject.path, static=True)
-    assert judged(subject, run(subject)) == dict.fromkeys(["machine", "file", "libraries", "answer"], Level.OK)
+    assert judged(subject, run(subject)) == dict.fromkeys(["machine", "file", "start", "libraries", "answer"], Level.OK)
 
 
 @pytest.mark.parametrize("kind", ["absent", "folder", "cut", "old", "mode"])
@@ -193,7 +220,7 @@ def bare(shell: list[str], subject: Subject, tmp_path: Path, *tools: str) -> Rea
     for name in ("wc", "uname", "sed", "sleep", *tools):
         (few / name).symlink_to(str(shutil.which(name)))
     made = read(subject.job.root / subject.path, subject.job.libtorch / "lib")
-    text = verify.script(subject, Scripts(), MARK, made.size, made.sha256).text
+    text = verify.script(subject, Scripts(), MARK, made.size, made.sha256, made.loader).text
     script = text[: text.index("PATH=${PATH")] + text[text.index("export PATH") :]
     argv = [str(shutil.which(shell[0])), *shell[1:], "-c", script]
     return parse(MARK, subprocess.run(argv, capture_output=True, text=True, env={"PATH": str(few)}).stdout)
@@ -234,7 +261,7 @@ def test_under_set_x_into_the_same_stream_nothing_false_is_read(
     shell: list[str], subject: Subject, tmp_path: Path
 ) -> None:
     made = read(subject.job.root / subject.path, subject.job.libtorch / "lib")
-    script = verify.script(subject, Scripts(), MARK, made.size, made.sha256)
+    script = verify.script(subject, Scripts(), MARK, made.size, made.sha256, made.loader)
     noisy = subprocess.run(
         [*shell, "-x", "-c", script.text], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )

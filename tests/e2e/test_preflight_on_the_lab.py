@@ -208,3 +208,14 @@ def test_an_alpine_host_can_say_that_it_is_musl(site: Site) -> None:
     site.write()
     faults = found(site.json("preflight", code=1), "alpine")
     assert [rule for rule, level in faults.items() if level == "error"] == ["libc"]
+
+
+@pytest.mark.parametrize("user", ["lab-dash", "lab-zsh", "lab-fish", "lab-tcsh", "lab-busybox"])
+def test_the_probe_reads_alike_behind_every_login_shell(site: Site, user: str) -> None:
+    site.add("a", "/srv/mono", ARCH)
+    site.workers[0]["ssh"]["user"] = user
+    site.write()
+    report = site.json("preflight")
+    facts = report["hosts"]["a"]["facts"]
+    assert (facts["arch"], facts["libc"], facts["path"], facts["shared"]) == ("x86_64", "glibc", True, True)
+    assert {rule for rule, level in found(report, "a").items() if level == "error"} == set()

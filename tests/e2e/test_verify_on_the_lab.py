@@ -132,6 +132,23 @@ def test_a_symbol_that_only_the_other_variant_has(site: Site, node: Node) -> Non
     assert "libtorch.so" in error
 
 
+def test_a_loader_that_only_the_controller_has(site: Site, node: Node, tmp_path: Path) -> None:
+    loader = tmp_path / "ld.so"
+    command(site, f"cp /lib64/ld-linux-x86-64.so.2 {loader} && {COMPILED} -Wl,--dynamic-linker={loader}")
+    assert f"its loader {loader} is not there on the worker" in failure(site)
+
+
+def test_a_directory_to_start_in_that_the_worker_lacks(site: Site, node: Node, tmp_path: Path) -> None:
+    for name in ("target", "libtorch"):
+        (tmp_path / "part" / name).mkdir(parents=True)
+    (site.project / "target").mkdir(exist_ok=True)
+    node.mount(tmp_path / "part", "/srv/mono")
+    node.mount(site.project / "target", "/srv/mono/target")
+    node.mount(site.project / "libtorch", "/srv/mono/libtorch")
+    command(site, COMPILED, cwd="ddp-bench")
+    assert "the directory to start it in is not there on the worker" in failure(site)
+
+
 def test_a_library_that_the_worker_lacks(site: Site, node: Node, tmp_path: Path) -> None:
     command(site, COMPILED)
     own_mount(site, node, "libtorch/precompiled/cu128/lib", tmp_path / "empty")

@@ -43,7 +43,7 @@ class Server(paramiko.ServerInterface):
     def _run(self, channel: paramiko.Channel) -> None:
         time.sleep(0.05)
         if self.way == "prints a line without end":
-            with contextlib.suppress(OSError):  # the reader may have had enough
+            with contextlib.suppress(OSError, EOFError):  # the reader may have had enough
                 channel.sendall(b"__FDL_START__\n")
                 for _ in range(400):
                     channel.sendall(b"x" * 32768)
