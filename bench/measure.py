@@ -1,4 +1,4 @@
-"""Running programs and taking their time: wall, and the CPU of everything they started."""
+"""Running programs and taking their time: wall, and the CPU and memory of everything they started."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from resource import struct_rusage
 from typing import IO
 
 from tests.lab import files
@@ -37,12 +38,16 @@ class Program:
 
 @dataclass(frozen=True)
 class Ran:
-    """Seconds by the clock, seconds of CPU (user and system, children's too), and what each program printed."""
+    """Seconds by the clock, seconds of CPU (user and system, children's too), and what each program printed.
+
+    ``memory``: the most bytes that the largest of their processes had resident.
+    """
 
     wall: float
     cpu: float
     out: list[str]
     err: list[str]
+    memory: int = 0
 
 
 def run(*programs: Program) -> Ran:
@@ -54,10 +59,11 @@ def run(*programs: Program) -> Ran:
     started, began = [_Started(program) for program in programs], time.perf_counter()
     for one in started:
         one.start()
-    cpu = sum([one.wait() for one in started])
-    wall = time.perf_counter() - began
+    used = [one.wait() for one in started]
+    wall, cpu = time.perf_counter() - began, sum(one.ru_utime + one.ru_stime for one in used)
     texts = [one.texts() for one in started]
-    return Ran(wall, cpu, [out for out, _ in texts], [err for _, err in texts])
+    memory = max(one.ru_maxrss for one in used) << 10
+    return Ran(wall, cpu, [out for out, _ in texts], [err for _, err in texts], memory)
 
 
 def alternate(what: str, rounds: int, *deeds: Callable[[], Ran], warm: bool = True) -> list[tuple[Ran, ...]]:
@@ -105,10 +111,10 @@ class _Started:
             stderr=self._err,
         )
 
-    def wait(self) -> float:
+    def wait(self) -> struct_rusage:
         _, status, used = os.wait4(self._process.pid, 0)
         self._process.returncode = os.waitstatus_to_exitcode(status)
-        return used.ru_utime + used.ru_stime
+        return used
 
     def texts(self) -> tuple[str, str]:
         out, err = _text(self._out), _text(self._err)

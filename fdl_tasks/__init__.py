@@ -35,6 +35,8 @@ if TYPE_CHECKING:
         TransportError,
         UsageError,
     )
+    from .images.result import Fate, NodeOutcome, SyncReport
+    from .images.sync import ensure_image, sync_image
     from .outcome import Event, Kind, Level, Progress, Status, Verdict, silent
     from .scripts import Scripts
     from .tasks.mount import collection
@@ -50,11 +52,13 @@ __all__ = [
     "Controller",
     "Entry",
     "Event",
+    "Fate",
     "Fault",
     "FdlError",
     "HostChecks",
     "Kind",
     "Level",
+    "NodeOutcome",
     "PrebuildReport",
     "PreflightError",
     "PreflightReport",
@@ -63,17 +67,20 @@ __all__ = [
     "Scripts",
     "Stage",
     "Status",
+    "SyncReport",
     "TemplateError",
     "TransportError",
     "UsageError",
     "Verdict",
     "Worker",
     "collection",
+    "ensure_image",
     "load_cluster",
     "prebuild",
     "prebuild_clean",
     "preflight",
     "silent",
+    "sync_image",
     "tasks",
 ]
 
@@ -86,6 +93,8 @@ _HOMES = {
     "cluster.model": "Cluster Controller Worker",
     "errors": "BuildError Cancelled ConfigError Fault FdlError PreflightError ScriptError Stage TemplateError "
     "TransportError UsageError",
+    "images.result": "Fate NodeOutcome SyncReport",
+    "images.sync": "ensure_image sync_image",
     "outcome": "Event Kind Level Progress Status Verdict silent",
     "scripts": "Scripts",
     "tasks.mount": "collection",

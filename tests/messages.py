@@ -16,7 +16,7 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parents[1]
 GAP = "…"
 # Who takes a message, and as which argument. Errors that are found in the source are added.
-TAKERS = {"Fault": {3}, "Verdict": {2}, "TransportError": {1}, "_exit": {1}}
+TAKERS = {"Fault": {3}, "Verdict": {2}, "TransportError": {1}, "_exit": {1}, "failed": {1}, "Tagged": {0}, "Start": {0}}
 NO_MESSAGE = {"ok", "count"}  # makes verdicts that are no failure; takes the name of a flag
 FACTS = {"ValueError": "cluster"}  # an error of Python's that becomes a message in that package
 
@@ -74,7 +74,7 @@ def _calls(module: _Module, takers: dict[str, set[int]]) -> Iterator[tuple[ast.F
         if (
             isinstance(node, ast.keyword)
             and node.arg == "error"
-            and isinstance(node.value, ast.Constant | ast.JoinedStr)
+            and isinstance(node.value, ast.Constant | ast.JoinedStr | ast.Name | ast.BinOp)
         ):
             yield function, node.value
         elif isinstance(node, ast.Call) and (name := _name(node.func)) not in NO_MESSAGE:
@@ -164,6 +164,7 @@ def _assigned(name: str, module: _Module, function: ast.FunctionDef) -> list[str
                 found += [
                     text for to, value in pairs if _name(to) == name and isinstance(to, ast.Name)
                     if isinstance(value, ast.Constant | ast.JoinedStr | ast.IfExp | ast.Call)
+                    if name not in [_name(part) for part in ast.walk(value) if isinstance(part, ast.expr)]
                     for text in _texts(value, module, function)
                 ]  # fmt: skip
     return found or [GAP]

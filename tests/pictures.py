@@ -1,7 +1,8 @@
 """Draws the pictures of docs/pictures/ from real runs: ``python -m tests.pictures [NAME…]`` (``nox -s pictures``).
 
 Each is a command of the console script, run on a terminal of 100 columns in a copy of the example monorepo, and
-what that terminal shows at the end, or at a moment, as SVG. Needs cargo, cc, ssh; contacts no other machine.
+what that terminal shows at the end, or at a moment, as SVG. Needs cargo, cc, ssh; contacts no other machine. Those
+of images are made on the lab, and need what that needs.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,10 @@ from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 from rich.text import Text
 
+from tests.lab.engine import Engine, Store
+from tests.lab.lab import Lab
+from tests.lab.node import Node
+from tests.lab.releases import Release
 from tests.terminal import Screen, Terminal
 
 TOP = Path(__file__).resolve().parents[1]
@@ -102,6 +108,43 @@ def left_overs(root: Path) -> None:
         shutil.copytree(root / "target/cluster/volta/precompiled-cu126", root / "target/cluster" / place)
 
 
+LAB = ExitStack()
+NODES = {
+    "spark-1": {"store": Store.CONTAINERD, "release": Release.D28},
+    "spark-2": {"store": Store.CONTAINERD, "release": Release.D28},
+    "volta": {"store": Store.GRAPHDRIVER, "release": Release.D26},
+}
+
+
+@cache
+def lab() -> tuple[Lab, dict[str, Node], dict[str, Engine]]:
+    """Nodes with an engine each. One has the image, another what the image is made from."""
+    made = LAB.enter_context(Lab())
+    nodes = {label: made.node(label, fabric=True) for label in NODES}
+    for node in nodes.values():
+        made.give_key(node)
+    engines = made.start_engines({label: {**kind, "node": nodes[label]} for label, kind in NODES.items()})
+    engines["spark-1"].build("repo/base:24", [30_000_000])
+    engines["spark-1"].give(engines["spark-2"], "repo/base:24")
+    engines["spark-1"].build("repo/vllm:24", [4_000_000], from_="repo/base:24")
+    return made, nodes, engines
+
+
+def on_the_lab(root: Path) -> None:
+    made, nodes, engines = lab()
+    for label in ("spark-2", "volta"):
+        engines[label].docker("rmi", "--force", "repo/vllm:24", check=False)
+    workers = [made.worker(node, "/srv", fabric_ip=node.fabric_address) for node in nodes.values()]
+    controller = {"host": "ctrl", "path": str(root)}
+    made.cluster_yml(root, workers=workers, controller=controller, recipes={"vllm": {"image": "repo/vllm:24"}})
+
+
+def one_in_the_other_store(root: Path) -> None:
+    on_the_lab(root)
+    _, _, engines = lab()
+    engines["spark-1"].give(engines["volta"], "repo/vllm:24")
+
+
 def building(screen: Screen) -> bool:
     text = "\n".join(screen.lines)
     return "compiling ddp-bench" in text and "waiting for" in text
@@ -117,6 +160,9 @@ ALL = [
     Picture("cluster-show", "cluster.show", by_ssh),
     Picture("cluster-faults", "preflight", faulty),
     Picture("prebuild-help", "--help prebuild", healthy),
+    Picture("sync-image-plan", "sync-image --recipe vllm --plan", on_the_lab),
+    Picture("sync-image", "sync-image --recipe vllm", on_the_lab),
+    Picture("images", "images --recipe vllm", one_in_the_other_store),
 ]
 
 
@@ -185,4 +231,5 @@ def main(names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    with LAB:
+        main(sys.argv[1:])

@@ -75,7 +75,8 @@ STAR = "from invoke import task\nfrom fdl_tasks.tasks import *\n\n\n@task\ndef m
 def test_a_star_import_hides_no_task_of_the_user(project: Project) -> None:
     (project.root / "tasks.py").write_text(STAR)
     listed = [line.split()[0] for line in project.inv("--list").stdout.splitlines() if line.startswith("  ")]
-    assert listed == ["cluster-schema", "cluster-show", "mine", "prebuild", "prebuild-clean", "preflight"]
+    builds = ["prebuild", "prebuild-clean", "preflight"]
+    assert listed == ["cluster-schema", "cluster-show", "ensure-image", "images", "mine", *builds, "sync-image"]
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,16 @@ PURE = [
     "checks.verdicts",
     "cluster.model",
     "cluster.show",
+    "images.addresses",
+    "images.answer",
+    "images.facts",
+    "images.identity",
+    "images.judge",
+    "images.logins",
+    "images.plan",
+    "images.result",
+    "images.sent",
+    "images.source",
     "outcome",
 ]
 IMPURE = {"os", "subprocess", "socket", "time", "threading", "shutil", "tempfile", *THIRD_PARTY}

@@ -16,7 +16,16 @@ from fdl_tasks.errors import UsageError
 from fdl_tasks.testing import FakeHost, fake_connect, make_cluster
 
 TOP = Path(__file__).resolve().parents[1]
-FUNCTIONS = ["collection", "load_cluster", "prebuild", "prebuild_clean", "preflight", "silent"]
+FUNCTIONS = [
+    "collection",
+    "ensure_image",
+    "load_cluster",
+    "prebuild",
+    "prebuild_clean",
+    "preflight",
+    "silent",
+    "sync_image",
+]
 
 
 def import_everything() -> list[str]:
@@ -50,12 +59,18 @@ def test_every_public_function_can_be_called_twice_after_every_submodule_was_imp
     for _ in range(2):
         cluster = fdl_tasks.load_cluster(tmp_path / "cluster.yml")
         assert fdl_tasks.prebuild(cluster, cmd="x").ok
+        for bring in (fdl_tasks.sync_image, fdl_tasks.ensure_image):
+            with pytest.raises(UsageError):
+                bring(node, image="app:1", hosts=["nobody"], connect=fake_connect(FakeHost("node")))
         with pytest.raises(UsageError):
             fdl_tasks.preflight(node, hosts=["nobody"], connect=fake_connect(FakeHost("node")))
         assert set(fdl_tasks.collection().task_names) == {
             "prebuild",
             "prebuild-clean",
             "preflight",
+            "sync-image",
+            "ensure-image",
+            "images",
             "cluster.show",
             "cluster.schema",
         }
@@ -94,7 +109,8 @@ def test_the_types_are_for_users_too() -> None:
 def test_this_repositorys_task_file_lists_the_tasks_at_the_top_level() -> None:
     done = subprocess.run([sys.executable, "-m", "invoke", "--list"], cwd=TOP, capture_output=True, text=True)
     listed = re.findall(r"^  (\S+)", done.stdout, re.MULTILINE)
-    assert listed == ["demo", "prebuild", "prebuild-clean", "preflight", "cluster.schema", "cluster.show"]
+    tasks = ["ensure-image", "images", "prebuild", "prebuild-clean", "preflight", "sync-image"]
+    assert listed == ["demo", *tasks, "cluster.schema", "cluster.show"]
 
 
 @pytest.mark.subprocess

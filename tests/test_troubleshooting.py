@@ -21,6 +21,7 @@ SECTIONS = {
     "prebuild-clean": ("builds/clean.py",),
     "Verification": ("builds/",),
     "Builds": ("builds/",),
+    "Images": ("images/",),
     "Usage": ("tasks/", "settings.py", "report/", "builds/run.py"),
 }
 
@@ -113,6 +114,11 @@ def test_every_section_is_known_and_every_row_is_an_entry() -> None:
          ["is too full"]),
         ("def ok(rule, text): return Verdict(rule, 0, text)\ndef f(): return ok('r', 'all is well')", []),
         ("def f(): return replace(item, error='is still there')", ["is still there"]),
+        ("def f():\n    why = f'no room at {a}'\n    return replace(item, error=why)", ["no room at …"]),
+        ("def f(): return Finding(error=f'it says {a}' + b)", ["it says ……"]),
+        ("def f():\n    why = 'is cold there'\n    why = f(why)\n    return Tagged(why)", ["is cold there"]),
+        ("def failed(label, why): return Node(label, why)\ndef f(): return failed('a', 'does not answer')",
+         ["does not answer"]),
         ("def f(): raise KeyError('not for people')", []),
     ],
 )  # fmt: skip

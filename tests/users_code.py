@@ -6,7 +6,7 @@ Under ``strict`` an ignore that is not needed is an error too, so the last lines
 from __future__ import annotations
 
 import fdl_tasks
-from fdl_tasks import FdlError, Level, PrebuildReport, Status
+from fdl_tasks import Fate, FdlError, Level, PrebuildReport, Status, SyncReport
 
 
 def build() -> dict[str, str]:
@@ -22,6 +22,14 @@ def worst_of(host: str) -> Level:
     return max(verdict.level for verdict in checks.verdicts)
 
 
+def bring(image: str) -> list[str]:
+    cluster = fdl_tasks.load_cluster()
+    report: SyncReport = fdl_tasks.sync_image(cluster, image=image, hosts=["node-a"])
+    if report.ok:
+        report = fdl_tasks.ensure_image(cluster, image)
+    return [node.error or "" for node in report.nodes.values() if node.status is Fate.FAILED]
+
+
 ns = fdl_tasks.collection("ours", width=4)
 ns.add_task(fdl_tasks.tasks.prebuild)
 
@@ -29,4 +37,5 @@ ns.add_task(fdl_tasks.tasks.prebuild)
 def wrong(report: PrebuildReport) -> None:
     number: int = report.cmd  # type: ignore[assignment]
     fdl_tasks.prebuild("cluster.yml", cmd=number)  # type: ignore[arg-type]
+    fdl_tasks.sync_image(fdl_tasks.load_cluster(), imgae="x")  # type: ignore[call-arg]
     fdl_tasks.collection(widht=4)  # type: ignore[call-arg]

@@ -34,13 +34,19 @@ logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # its log would print 
 
 
 class SshHost:
-    """Scripts on a machine behind ssh. Connects at the first ``run``; one connection, one script at a time."""
+    """Scripts on a machine behind ssh. Connects at the first ``run``; one connection, one script at a time.
+
+    ``settings`` are what was resolved for the last connection, ``host_key`` is the kind and the base64 text of
+    the key that was accepted there; both are None before, and stay after ``close``.
+    """
 
     def __init__(self, label: str, ssh: Ssh, cancel: Cancel, note: Callable[[str], None]):
         self.label, self._ssh, self._cancel, self._note = label, ssh, cancel, note
         self._link: Link | None = None
         self._connection: fabric.Connection | None = None
         self._settings: Settings
+        self.settings: Settings | None = None
+        self.host_key: tuple[str, str] | None = None
 
     def run(self, script: Script, *, limit: float, on_line: OnLine | None = None) -> Completed:
         """See ``Host.run``."""
@@ -72,7 +78,10 @@ class SshHost:
         self.close()
 
     def _start(self, script: Script) -> paramiko.Channel:
-        transport = self._connection.client.get_transport() if self._connection else self._open()
+        transport = self._connection.client.get_transport() if self._connection else None
+        if not (transport and transport.is_active()):  # lost since the last script, while nothing ran
+            self.close()
+            transport = self._open()
         assert self._link
         with Watchdog(self._link, self._cancel, CHANNEL_LIMIT) as watchdog:
             try:
@@ -88,7 +97,7 @@ class SshHost:
         return channel
 
     def _open(self) -> paramiko.Transport:
-        self._settings = resolve(self._ssh)
+        self.settings = self._settings = resolve(self._ssh)
         if self._settings.batch_overruled:
             self._note("BatchMode=no in its ssh options is overruled: nothing here ever prompts")
         known = [] if self._settings.pins else known_keys(self._settings)
@@ -134,6 +143,8 @@ class SshHost:
                 raise
             raise self._failure(error, made[0] if made else None, time.monotonic() - began) from error
         made[0].set_keepalive(self._settings.alive_interval)
+        if key := made[0].host_key:  # not get_remote_server_key(): that raises when the link is lost already
+            self.host_key = key.get_name(), key.get_base64()
         return made[0]
 
     def _failure(self, error: Exception, transport: paramiko.Transport | None, seconds: float) -> Exception:

@@ -11,6 +11,7 @@ from .builds import prebuild
 from .checks import preflight
 from .clean import prebuild_clean
 from .clusters import cluster_schema, cluster_show
+from .image_sync import ensure_image, images, sync_image
 
 
 def collection(
@@ -35,6 +36,9 @@ def collection(
     ns.add_task(prebuild)
     ns.add_task(prebuild_clean)
     ns.add_task(preflight)
+    ns.add_task(sync_image)
+    ns.add_task(ensure_image)
+    ns.add_task(images)
     inner = Collection("cluster")
     inner.add_task(cluster_show, name="show")
     inner.add_task(cluster_schema, name="schema")

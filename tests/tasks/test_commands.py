@@ -186,6 +186,22 @@ def test_the_file_of_the_envelope_is_written_when_all_succeeded_and_gone_otherwi
     assert (done.returncode, file.exists()) == (1, False)
 
 
+@pytest.mark.parametrize(
+    ("argv", "kept"),
+    [
+        (["--cmd", "train", "--cluster", "lost.yml"], False),
+        (["--cmd", "train", "--host", "nobody"], False),
+        (["--cmd", "train", "--jobs", "0"], False),
+        ([], False),
+        (["--cmd", "train", "--dry-run"], True),
+    ],
+)
+def test_an_earlier_envelope_does_not_outlive_a_call_that_fails(project: Project, argv: list[str], kept: bool) -> None:
+    (project.root / "envelope.json").write_text('{"old":{"bin":"x","ld_library_path":"/l"}}')
+    done = project.inv("fdl.prebuild", "--envelope", "envelope.json", *argv)
+    assert (done.returncode, (project.root / "envelope.json").exists()) == (0 if kept else 2, kept)
+
+
 @pytest.mark.parametrize("module", ["inv", "program"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_ends_a_build_within_two_seconds(project: Project, module: str, number: signal.Signals) -> None:
@@ -300,7 +316,8 @@ def test_listing_tasks_imports_nothing_heavy(project: Project) -> None:
     (project.root / "tasks.py").write_text("from invoke import task\n\n\n@task\ndef mine(c): pass\n")
     without = listing()
     listed = [line.split()[0] for line in with_the_library if line.startswith("  fdl.")]
-    assert listed == ["fdl.prebuild", "fdl.prebuild-clean", "fdl.preflight", "fdl.cluster.schema", "fdl.cluster.show"]
+    tasks = ["ensure-image", "images", "prebuild", "prebuild-clean", "preflight", "sync-image"]
+    assert listed == [f"fdl.{name}" for name in (*tasks, "cluster.schema", "cluster.show")]
     assert "  mine" in without
     assert with_the_library[-1] == without[-1]
     assert set(ast.literal_eval(without[-1])) <= {"yaml"}, "Invoke itself may read YAML, and nothing more"

@@ -1,0 +1,1 @@
+"""One Docker image on every node: probe, source, plan, ways, transfer, verify."""

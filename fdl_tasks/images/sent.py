@@ -1,0 +1,201 @@
+"""What became of a transfer, read from the lines of its script, and what is to be tried next (pure)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from .judge import Fault, loaded
+from .plan import Step, human
+
+if TYPE_CHECKING:
+    from .addresses import Way
+
+Retry = Literal["no", "full", "late", "drop", "way"]
+DROPS = 6  # tries at one address whose sshd drops logins at random (MaxStartups)
+STARTED, LOADED = "__FDL_LOAD__", "__FDL_LOADED__"  # templates/images/load.sh
+CUT = "the script on the source ended before it told what became of this node"
+STALE = "an earlier load that was cut off may hold its place there; restarting its Docker ends that"
+
+
+@dataclass(frozen=True)
+class Sent:
+    """One target after its transfer: bytes that its connection took, seconds, the address that was used.
+
+    ``said`` are the last lines of its load. ``error`` None: the load says that the image is in. ``retry`` is
+    what may cure the error: all of it instead of a delta (``full``), a pass of its own because the others waited
+    for it (``late``), the same once more because the login was dropped before it began (``drop``), the next address
+    (``way``), nothing (``no``).
+    """
+
+    target: str
+    bytes: int
+    seconds: float
+    address: str
+    said: tuple[str, ...] = ()
+    error: str | None = None
+    retry: Retry = "no"
+    mode: str = "full"
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One try at one target: what it gets, by the first of ``ways``; ``alone``: no other target beside it.
+
+    ``drops`` is how often that way's sshd has dropped the login before it began.
+    """
+
+    step: Step
+    ways: tuple[Way, ...]
+    alone: bool = False
+    notes: tuple[str, ...] = ()
+    drops: int = 0
+
+    @property
+    def target(self) -> str:
+        return self.step.target
+
+
+@dataclass(frozen=True)
+class End:
+    """The last line about a target. ``code`` is its child's; ``error`` is the sender's own reason to end it."""
+
+    bytes: int
+    seconds: float
+    code: int | None
+    said: tuple[str, ...]
+    error: str | None
+    late: bool
+
+
+@dataclass
+class Answer:
+    """What the script has said so far. ``whole``: it came to its end.
+
+    ``lock``: ``none``, ``waiting``, ``waited``; empty when it was free (templates/images/lock.sh).
+    """
+
+    ends: dict[str, End] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
+    error: str | None = None
+    whole: bool = False
+    lock: str = ""
+
+    def take(self, line: str) -> tuple[str, int] | None:
+        """Read a line; a target and its bytes so far when it says that. Other programs' lines are passed over."""
+        found = _object(line)
+        name = found.get("target")
+        if found.get("end"):
+            self.whole, self.error = True, found.get("error")
+        elif "lock" in found:
+            self.lock = found["lock"]
+        elif "note" in found:
+            self.notes |= dict.fromkeys(found["targets"], found["note"])
+        elif isinstance(name, str) and "said" in found:
+            self.ends[name] = _end(found)
+        return (name, int(found["bytes"])) if isinstance(name, str) and "bytes" in found else None
+
+
+def judged(turn: Turn, answer: Answer, failure: str = "") -> Sent:
+    """What became of one target; ``failure`` is why the script itself came to no good end."""
+    notes = (*turn.notes, *([answer.notes[turn.target]] if turn.target in answer.notes else []))
+    known = Sent(turn.target, 0, 0.0, turn.ways[0].address, mode=turn.step.mode, notes=notes)
+    end = answer.ends.get(turn.target)
+    if end is None:
+        reason = f"the source failed: {answer.error}" if answer.error else failure or CUT
+        return replace(known, error=reason)
+    code, said = _load(end.said)
+    known = replace(known, bytes=end.bytes, seconds=end.seconds, said=said)
+    if code is not None:
+        return _after_load(known, code, end)
+    if end.error:
+        stalled = STARTED in end.said and not end.late and "the source" not in end.error
+        error = f"{end.error} ({STALE})" if stalled else end.error
+        return replace(known, error=error, retry="late" if end.late else "no")
+    shown = "; ".join(said[-3:]) or "without a word"
+    error = f"ssh ended with {end.code}: {shown}"
+    dropped = "_exchange_identification" in shown and STARTED not in end.said
+    return replace(known, error=error, retry="no" if end.code != 255 else "drop" if dropped else "way")
+
+
+def _after_load(known: Sent, code: int, end: End) -> Sent:
+    """The load came to its own end: another address would not help, a whole archive instead of a delta may."""
+    verdict = loaded(code, "\n".join(known.said))
+    known = replace(known, notes=(*known.notes, *verdict.notes))
+    if verdict.fault is None:
+        return replace(known, error=end.error)
+    cures = known.mode == "delta" and verdict.fault is not Fault.DISK
+    return replace(known, error=verdict.error, retry="full" if cures else "no")
+
+
+def again(turn: Turn, sent: Sent, size: int) -> Turn | None:
+    """The next try, None when there is none to make; ``size`` is about the whole archive's."""
+    if sent.retry == "full":
+        return replace(whole(turn, size, f"the delta failed ({sent.error}), so all of it was sent"))
+    if sent.retry == "late":
+        note = f"{sent.error}, so it got a pass of its own after them"
+        return replace(turn, alone=True, notes=(*turn.notes, note))
+    if sent.retry == "drop" and turn.drops + 1 < DROPS:
+        note = f"{turn.ways[0].address} dropped logins before they began (MaxStartups of its sshd?): tried again"
+        return replace(turn, drops=turn.drops + 1, notes=tuple(dict.fromkeys((*turn.notes, note))))
+    if sent.retry in ("way", "drop") and len(turn.ways) > 1:
+        way, *others = turn.ways
+        note = f"{way.kind} {way.address} failed ({sent.error}), so {others[0].kind} {others[0].address} was taken"
+        return replace(turn, ways=tuple(others), notes=(*turn.notes, note), drops=0)
+    return None
+
+
+def whole(turn: Turn, size: int, why: str) -> Turn:
+    """The same target, and nothing left out."""
+    step = replace(turn.step, mode="full", omit=frozenset(), base=None, bytes=size)
+    return replace(turn, step=step, notes=(*turn.notes, why))
+
+
+class Meter:
+    """How far each target is: a sentence every ten percent, or every ten gibibytes where no total is known."""
+
+    def __init__(self, turns: Mapping[str, Turn]):
+        self._turns, self._said = turns, dict[str, int]()
+
+    def sentence(self, target: str, count: int, seconds: float) -> str:
+        """``120.0 MiB of ~400.0 MiB, 95.3 MiB/s, by the fabric address 10.0.0.2``."""
+        turn = self._turns[target]
+        total = f" of ~{human(turn.step.bytes)}" if turn.step.bytes else ""
+        rate = f", {human(int(count / seconds))}/s" if seconds > 0 else ""
+        return f"{human(count)}{total}{rate}, by the {turn.ways[0].kind} {turn.ways[0].address}"
+
+    def due(self, target: str, count: int) -> bool:
+        """Whether another tenth has come since the last time."""
+        tenth = count * 10 // (self._turns[target].step.bytes or 100 << 30)
+        if tenth <= self._said.get(target, 0):
+            return False
+        self._said[target] = tenth
+        return True
+
+
+def _object(line: str) -> dict[str, Any]:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _end(found: Mapping[str, Any]) -> End:
+    said = tuple(map(str, found["said"]))
+    return End(found["bytes"], found["seconds"], found.get("code"), said, found.get("error"), bool(found.get("late")))
+
+
+def _load(said: tuple[str, ...]) -> tuple[int | None, tuple[str, ...]]:
+    """The load's exit code, None when it came to no end, and its lines without the login's and ours."""
+    at = max((n + 1 for n, line in enumerate(said) if line == STARTED), default=0)
+    lines, code = said[at:], None
+    for n, line in enumerate(lines):
+        mark, _, number = line.partition(" ")
+        if mark == LOADED and number.isdecimal():
+            code, lines = int(number), lines[:n]
+            break
+    return code, lines

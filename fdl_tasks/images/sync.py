@@ -1,0 +1,295 @@
+"""One image on every node: look, choose the source, plan, try the ways, send, and look again.
+
+Contract: spec/sync-image.md; origin: seeds/004, whose "synced" meant that a program had ended with 0.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ..cluster.image import ImageRef
+from ..cluster.model import Cluster, Worker
+from ..errors import FdlError
+from ..hosts.base import Host
+from ..hosts.connect import Connect, connect
+from ..hosts.fanout import WIDTH, Cancel
+from ..outcome import Event, Kind, Progress, silent
+from ..scripts import Scripts
+from . import archive, judge, plan, result, source, verify, ways
+from .facts import ImageFacts, NodeFacts
+from .nodes import Nodes, members
+from .plan import Plan, Step
+from .probe import probe
+from .result import Fate, NodeOutcome, Round, SyncReport
+from .sent import Sent
+from .verify import Checked, Wish
+from .wanted import wanted
+
+
+def sync_image(
+    cluster: Cluster,
+    *,
+    image: str | None = None,
+    recipe: str | None = None,
+    hosts: Sequence[str] = (),
+    source: str | None = None,
+    require_fabric: bool = False,
+    plan_only: bool = False,
+    limits: archive.Limits = archive.LIMITS,
+    width: int = WIDTH,
+    scripts: Scripts | None = None,
+    connect: Connect = connect,
+    progress: Progress = silent,
+    live: Progress = silent,
+) -> SyncReport:
+    """Bring an image to every node and prove that a container of it starts there.
+
+    Args:
+        image: the reference; or ``recipe``, the name of a recipe that names it.
+        hosts: labels or groups; none for all workers.
+        source: the node that has the right image; None: the one with the newest.
+        require_fabric: send by fabric addresses only.
+        plan_only: look and plan; change nothing.
+        limits: what a transfer may take without moving.
+        live: takes a sentence a second and node while bytes move, for a terminal.
+
+    Raises:
+        UsageError, ConfigError: neither or both of image and recipe, an unknown recipe, host or source.
+        SourceError: no node has the image, or it does not tell which one is the newest.
+        KeyboardInterrupt: the user ended it; nothing is left on any node.
+    """
+    reference, exec_probe = wanted(cluster, image, recipe)
+    with Nodes(members(cluster, hosts), connect=connect, progress=progress, width=width) as nodes:
+        run = _Run(cluster, nodes, reference, exec_probe, require_fabric, limits, scripts or Scripts(), progress, live)
+        while not plan_only:
+            with contextlib.suppress(archive.Waited):
+                return run.sync(source)
+        return run.plan(source)
+
+
+def ensure_image(
+    cluster: Cluster,
+    image: str,
+    *,
+    hosts: Sequence[str] = (),
+    source: str | None = None,
+    require_fabric: bool = False,
+    width: int = WIDTH,
+    scripts: Scripts | None = None,
+    connect: Connect = connect,
+    progress: Progress = silent,
+) -> SyncReport:
+    """``sync_image`` for a task that is about to start containers: it returns only when every node has the image.
+
+    Raises:
+        FdlError: some node does not have it, or none has: a missing image must never become a silent pull.
+    """
+    report = sync_image(
+        cluster, image=image, hosts=hosts, source=source, require_fabric=require_fabric,
+        width=width, scripts=scripts, connect=connect, progress=progress,
+    )  # fmt: skip
+    if report.failed:
+        lines = [f"{node.node}: {node.error}" for node in report.failed]
+        raise FdlError("\n  ".join([f"{image} is not on every node:", *lines]), hint="mend that, then run it again")
+    return report
+
+
+def look(
+    cluster: Cluster,
+    *,
+    image: str | None = None,
+    recipe: str | None = None,
+    hosts: Sequence[str] = (),
+    width: int = WIDTH,
+    scripts: Scripts | None = None,
+    connect: Connect = connect,
+    progress: Progress = silent,
+) -> tuple[NodeFacts, ...]:
+    """What every node has of an image; a node that can't be asked says why in its ``error``.
+
+    Raises:
+        UsageError, ConfigError: as ``sync_image``.
+    """
+    reference, _ = wanted(cluster, image, recipe)
+    with Nodes(members(cluster, hosts), connect=connect, progress=progress, width=width) as nodes:
+        return tuple(probe(nodes, reference, prove=False, scripts=scripts, progress=progress))
+
+
+@dataclass
+class _Run:
+    """One sync: the nodes, and what is wanted of them."""
+
+    cluster: Cluster
+    nodes: Nodes
+    image: ImageRef
+    exec_probe: tuple[str, ...]
+    require_fabric: bool
+    limits: archive.Limits
+    scripts: Scripts
+    progress: Progress
+    live: Progress
+
+    def plan(self, wanted: str | None) -> SyncReport:
+        """What would be done, without doing it."""
+        facts = self._probe(prove=False)
+        chosen = source.choose(list(facts.values()), wanted)
+        found = plan.plan(self.image, facts[chosen.labels[0]], list(facts.values()))
+        errors = {label: node.error for label, node in facts.items() if node.error}
+        errors |= {step.target: step.error for step in found.steps if step.error}
+        failed = {label: NodeOutcome(label, Fate.FAILED, error=why) for label, why in errors.items()}
+        return SyncReport(str(self.image), chosen.labels[0], chosen.reason, failed, found)
+
+    def sync(self, wanted: str | None) -> SyncReport:
+        """Try the candidates for the source one after another; the first whose copy proves whole is taken."""
+        facts = self._probe(prove=True)
+        chosen = source.choose(list(facts.values()), wanted)
+        for label in chosen.labels:
+            wish = Wish(self.image, _image(facts[label]), self.exec_probe)
+            checked = self._verify([label], facts, wish, untouched=frozenset([label]))[label]
+            if not checked.error:
+                return self._from(label, checked, facts, chosen)
+            facts[label] = replace(facts[label], startable=False, flaw=checked.error)
+        raise source.SourceError(
+            "no node has a copy that starts: " + "; ".join(f"{one}: {facts[one].flaw}" for one in chosen.labels),
+            hint="pull or build it on one node again",
+        )
+
+    def _from(self, label: str, proven: Checked, facts: Mapping[str, NodeFacts], chosen: source.Choice) -> SyncReport:
+        found = plan.plan(self.image, facts[label], list(facts.values()))
+        wish = Wish(self.image, _image(facts[label]), self.exec_probe, proven.ran)
+        done = Round(errors={step.target: step.error for step in found.steps if step.error})
+        self._tag(found, facts, done)
+        self._send([step for step in found.todo if step.mode != "tag"], found.source, facts, done)
+        due = [step.target for step in found.steps if step.target not in done.errors]
+        done.checked = self._verify(due, facts, wish, untouched=_untouched(found))
+        self._again(found, facts, wish, done)
+        outcomes = self._outcomes(found, facts, proven, done)
+        return SyncReport(str(self.image), label, chosen.reason, outcomes, found)
+
+    def _probe(self, *, prove: bool) -> dict[str, NodeFacts]:
+        facts = probe(self.nodes, self.image, prove=prove, scripts=self.scripts, progress=self.progress)
+        return {node.label: node for node in facts}
+
+    def _tag(self, found: Plan, facts: Mapping[str, NodeFacts], done: Round) -> None:
+        bases = {step.target: step.base or "" for step in found.todo if step.mode == "tag"}
+
+        def deed(node: Worker, host: Host, cancel: Cancel) -> judge.Tagged:
+            name = judge.name_for(self.image)
+            return verify.tag(facts[node.host], host, bases[node.host], name, self.scripts)
+
+        for label, attempt in self.nodes.each(deed, bases).items():
+            tagged = attempt.value or judge.Tagged(_why(attempt.error))
+            done.note(label, *tagged.notes)
+            done.fail(label, tagged.error)
+
+    def _send(self, steps: Sequence[Step], origin: str, facts: Mapping[str, NodeFacts], done: Round) -> None:
+        """Find the ways, and bring the image over them; a target without a way is an error of its own."""
+        pinned, routes = self._routes(origin, [step.target for step in steps], facts)
+        for label, route in routes.items():
+            done.note(label, *route.notes)
+            done.fail(label, route.error)
+        steps = [step for step in steps if step.target not in done.errors]
+        if not steps:
+            return
+        known, compress = facts[origin], self.cluster.images.compress
+        sending = archive.Sending(
+            known, str(self.image), facts, pinned, compress, limits=self.limits, yields=not done.sent
+        )
+
+        def deed(node: Worker, host: Host, cancel: Cancel) -> dict[str, Sent]:
+            over = {step.target: routes[step.target].ways for step in steps}
+            return archive.send(
+                host, sending, steps, over, scripts=self.scripts, progress=self.progress, live=self.live
+            )
+
+        attempt = self.nodes.each(deed, [origin])[origin]
+        if isinstance(attempt.error, archive.Waited):
+            raise attempt.error
+        done.sent |= attempt.value or {}
+        for step in steps:
+            error = done.sent[step.target].error if attempt.value else _why(attempt.error)
+            done.fail(step.target, error)
+
+    def _routes(
+        self, origin: str, targets: Sequence[str], facts: Mapping[str, NodeFacts]
+    ) -> tuple[str, dict[str, ways.Route]]:
+        peers = {
+            label: ways.peer(self.nodes.workers[label], self.nodes.hosts[label], aes="aes" in facts[label].tools)
+            for label in (origin, *targets)
+        }
+        asked = [ways.candidates(peers[origin], peers[label], require_fabric=self.require_fabric) for label in targets]
+        pinned = ways.known_hosts([peers[label] for label in targets])
+        if not targets:
+            return pinned, {}
+
+        def deed(node: Worker, host: Host, cancel: Cancel) -> dict[str, ways.Route]:
+            self.progress(Event(node.host, Kind.STATE, "trying the ways"))
+            return ways.find_routes(host, asked, pinned, cancel, self.scripts)
+
+        attempt = self.nodes.each(deed, [origin])[origin]
+        failed = {label: ways.Route(label, error=f"the source {origin}: {_why(attempt.error)}") for label in targets}
+        return pinned, attempt.value or failed
+
+    def _verify(
+        self, labels: Iterable[str], facts: Mapping[str, NodeFacts], wish: Wish, untouched: frozenset[str] = frozenset()
+    ) -> dict[str, Checked]:
+        def deed(node: Worker, host: Host, cancel: Cancel) -> Checked:
+            def tell(text: str) -> None:
+                self.progress(Event(node.host, Kind.STATE, text))
+
+            tell("proving that it starts")
+            known = facts[node.host]
+            return verify.verify(
+                known, host, wish, cancel, untouched=node.host in untouched, scripts=self.scripts, tell=tell
+            )
+
+        found = self.nodes.each(deed, labels)
+        return {label: one.value or Checked(label, error=_why(one.error)) for label, one in found.items()}
+
+    def _again(self, found: Plan, facts: Mapping[str, NodeFacts], wish: Wish, done: Round) -> None:
+        """Send all of it, once, to those whose copy can be mended by that."""
+        bad = {label: checked for label, checked in done.checked.items() if checked.error and checked.again}
+        steps = [
+            plan.full(facts[found.source], facts[label], f"its copy did not prove whole: {checked.error}")
+            for label, checked in bad.items()
+            if not (label in done.sent and done.sent[label].mode == "full")
+        ]
+        for step in steps:
+            done.note(step.target, step.why)
+        self._send([step for step in steps if not step.error], found.source, facts, done)
+        due = [step.target for step in steps if not step.error and step.target not in done.errors]
+        done.checked |= self._verify(due, facts, wish)
+
+    def _outcomes(
+        self, found: Plan, facts: Mapping[str, NodeFacts], proven: Checked, done: Round
+    ) -> dict[str, NodeOutcome]:
+        steps = {step.target: step for step in found.steps}
+        outcomes = {}
+        for label, node in facts.items():
+            if label == found.source:
+                outcomes[label] = NodeOutcome(label, Fate.SOURCE, identity=str(proven.proof), notes=proven.notes)
+            elif label not in steps:
+                outcomes[label] = NodeOutcome(label, Fate.FAILED, error=node.error or "it could not be asked")
+            else:
+                outcomes[label] = result.outcome(steps[label], done)
+            self.progress(Event(label, Kind.DONE, str(outcomes[label].status)))
+        return outcomes
+
+
+def _untouched(found: Plan) -> frozenset[str]:
+    return frozenset(step.target for step in found.steps if step.mode == "in-sync")
+
+
+def _image(node: NodeFacts) -> ImageFacts:
+    if node.image is None:
+        raise ValueError(f"{node.label} does not have the image")
+    return node.image
+
+
+def _why(error: Exception | None) -> str:
+    return str(error) if isinstance(error, FdlError) else f"{type(error).__name__}: {error}"
+
+
+__all__ = ["Fate", "NodeOutcome", "SyncReport", "ensure_image", "result", "sync_image"]

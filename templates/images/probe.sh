@@ -1,0 +1,106 @@
+# Looks at one node's Docker: the way in, the engine, its store, the image IMAGE, the other images, room, tools.
+# Prints a line a fact, `__FDL_<NAME>__ <bytes of the value> <value>`, which fdl_tasks/images/facts.py reads;
+# the last one is __FDL_END__. Changes nothing; with PROVE=1 a container CONTAINER is created and removed again.
+{% include "prolog.sh" %}
+IMAGE={{ image }}
+ENGINE={{ docker_host }}
+PROVE={{ prove }}
+CONTAINER={{ container }}
+MOST={{ most }}
+JSON={{ json }}
+INFO={{ info }}
+SIZE={{ size }}
+
+say() { printf '__FDL_%s__ %d %s\n' "$1" "$(printf %s "$2" | wc -c)" "$2"; }
+line() { tr '\n\r\t' '   ' | tr -cd '\040-\176' | head -c "${1:-3000}"; } # what a program says, as one line of ASCII
+value() { printf '%s\n' "$1" | grep '^{' | head -n 1; }                   # the JSON in it, past warnings
+words() { printf '%s\n' "$1" | grep -v '^{' | line; }
+finish() {
+    say END ''
+    exit 0
+}
+first_of_archive() { # what stands in the first 64 KiB of the image's archive, and what docker says of it
+    { "$@" save "$IMAGE" 2>&3 | head -c 65536 | tar -tf - 2>/dev/null; } 3>&1
+}
+docker_rm() { "$@" rm -f "$CONTAINER" >/dev/null 2>&1; }
+room() {
+    kib=$(df -Pk -- "$1" 2>/dev/null | awk 'NR > 1 { for (i = NF; i > 4; i--) if ($i ~ /^[0-9]+%$/) { print $(i - 1); exit } }')
+    [ -z "$kib" ] || say FREE "$kib $1"
+}
+
+tools=
+for tool in bash sha256sum zstd; do
+    ! command -v "$tool" >/dev/null 2>&1 || tools="$tools $tool"
+done
+case $(tar --version 2>/dev/null) in *"GNU tar"*) tools="$tools gnu-tar" ;; esac
+! tee -p </dev/null >/dev/null 2>&1 || tools="$tools tee-p"
+! grep -qw aes /proc/cpuinfo 2>/dev/null || tools="$tools aes"
+say TOOLS "${tools# }"
+say PYTHON "$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null | line)"
+say USER "$(id -un 2>/dev/null | line)"
+
+command -v docker >/dev/null 2>&1 || { say NODOCKER "$(printf %s "$PATH" | line)" && finish; }
+way=user
+if [ -n "$ENGINE" ]; then
+    way=host
+    set -- docker --host "$ENGINE"
+else
+    set -- docker
+fi
+version=$("$@" version --format "$JSON" 2>&1)
+code=$?
+case $code$way$version in
+    [1-9]*user*"permission denied"*)
+        if asked=$(sudo -n docker version --format "$JSON" 2>&1); then
+            way=sudo code=0 version=$asked
+            set -- sudo -n docker
+        else
+            say SUDO "$(words "$asked")"
+        fi
+        ;;
+esac
+[ "$code" -eq 0 ] || { say REFUSED "$(words "$version")" && finish; }
+say WAY "$way"
+say VERSION "$(value "$version")"
+info=$("$@" info --format "$INFO" 2>&1) || say NOINFO "$(words "$info")"
+say INFO "$(value "$info")"
+
+if image=$("$@" image inspect --format "$JSON" -- "$IMAGE" 2>&1); then
+    say IMAGE "$(value "$image")"
+    say SIZES "$("$@" history --no-trunc --human=false --format "$SIZE" -- "$IMAGE" 2>/dev/null | line)"
+    case $info in
+        *io.containerd.snapshotter*) # such a store keeps the name of an image whose content never arrived
+            archive=$(first_of_archive "$@")
+            say ARCHIVE "$(printf %s "$archive" | line 60000)"
+            case $archive in
+                *manifest.json*) say MANIFEST "$("$@" save "$IMAGE" 2>/dev/null | head -c 65536 | tar -xOf - manifest.json 2>/dev/null)" ;;
+            esac
+            ;;
+    esac
+    if [ "$PROVE" = 1 ]; then
+        # outside every function, in which "$@" would be something else
+        trap 'docker_rm "$@"' EXIT
+        trap 'exit 143' HUP INT TERM
+        created=$("$@" create --pull=never --network none --name "$CONTAINER" --entrypoint /fdl -- "$IMAGE" 2>&1)
+        code=$?
+        docker_rm "$@"
+        trap - EXIT HUP INT TERM
+        say CREATED "$code $(printf %s "$created" | line)"
+    fi
+else
+    say NOIMAGE "$(words "$image")"
+fi
+
+root=$(printf '%s\n' "$info" | sed -n 's/.*"DockerRootDir":"\([^"\\]*\)".*/\1/p')
+[ -z "$root" ] || room "$root"
+case $info in
+    *io.containerd.snapshotter*)
+        ! [ -S /run/containerd/containerd.sock ] || room /var/lib/containerd ;; # a containerd of the system's own
+esac
+
+"$@" image ls --quiet --no-trunc 2>/dev/null | awk '!seen[$0]++' | head -n "$MOST" |
+    xargs "$@" image inspect --format "$JSON" -- 2>/dev/null | head -c 2500000 |
+    while IFS= read -r other; do
+        case $other in '{'*) say OTHER "$other" ;; esac
+    done
+finish
