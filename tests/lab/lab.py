@@ -22,7 +22,7 @@ import yaml
 
 from . import runs
 from .engine import Engine, Store, alone
-from .network import BLACK_HOLE, CONTROLLER, LAST_NODE, make_network, namespace
+from .network import BLACK_HOLE, CONTROLLER, NODES, make_network, namespace
 from .node import Node, NodeOptions
 from .releases import Release, made
 from .system import LabError, new_key, run, write
@@ -72,10 +72,16 @@ class Lab:
         """
         if name in self.nodes and not options:
             return self.nodes[name]
-        last = len(self.nodes) + 1
-        if name in self.nodes or last > LAST_NODE:
+        if name in self.nodes or len(self.nodes) == len(NODES):
             raise LabError(f"node {name}: {'is there already' if name in self.nodes else 'no address is free'}")
-        node = Node(name, last, self.dir / "nodes" / name, self._network, self._authorized, NodeOptions(**options))
+        node = Node(
+            name,
+            NODES[len(self.nodes)],
+            self.dir / "nodes" / name,
+            self._network,
+            self._authorized,
+            NodeOptions(**options),
+        )
         self.nodes[name] = node
         self._open.callback(node.close)
         node.start()

@@ -13,7 +13,9 @@ from .system import LabError, run
 
 # A permanent neighbour whose hardware address nobody has: packets leave and nothing ever answers.
 NOBODY = "02:00:00:00:00:fe"
-CONTROLLER, BLACK_HOLE, LAST_NODE = 254, 250, 240
+CONTROLLER, BLACK_HOLE = 254, 250
+NODES = [*range(1, 241), *range(257, 1000)]  # numbers of hosts in a subnet of four times 256 addresses
+BITS, BLOCK = 22, 4
 
 
 def namespace(run_id: str, name: str) -> str:
@@ -27,7 +29,7 @@ def interface(run_id: str) -> str:
 
 @dataclass(frozen=True)
 class Network:
-    """The networks of one run; ``third`` is the third byte of both subnets."""
+    """The networks of one run; ``third`` is the third byte of both subnets' first addresses."""
 
     run_id: str
     third: int
@@ -42,16 +44,16 @@ class Network:
         return interface(self.run_id)
 
     def management(self, last: int) -> str:
-        return f"10.77.{self.third}.{last}"
+        return f"10.77.{self.third + last // 256}.{last % 256}"
 
     def fabric(self, last: int) -> str:
-        return f"10.78.{self.third}.{last}"
+        return f"10.78.{self.third + last // 256}.{last % 256}"
 
     def plug(self, space: str, last: int, *, fabric: bool = False) -> None:
         """Give a namespace a cable into one of the networks, with its address and ``lo``."""
         inner, address = ("fabric0", self.fabric(last)) if fabric else ("eth0", self.management(last))
         _in(self.switch, _cable(port(last, fabric=fabric), "fabric" if fabric else "management", inner, space))
-        inside = [f"addr add {address}/24 dev {inner}", f"link set {inner} up", "link set lo up"]
+        inside = [f"addr add {address}/{BITS} dev {inner}", f"link set {inner} up", "link set lo up"]
         _in(space, inside if fabric else [*inside, self._black_hole(inner)])
 
     def link(self, last: int, *, up: bool, fabric: bool = False) -> None:
@@ -61,7 +63,7 @@ class Network:
     def take_fabric(self, space: str, last: int, *, back: bool = False) -> None:
         """Let a namespace answer at a node's fabric address, with the true one's cable pulled; or end that."""
         self.link(last, up=back, fabric=True)
-        _in(space, [f"addr {'del' if back else 'add'} {self.fabric(last)}/24 dev fabric0"])
+        _in(space, [f"addr {'del' if back else 'add'} {self.fabric(last)}/{BITS} dev fabric0"])
 
     def forget_neighbours(self, spaces: Iterable[str]) -> None:
         """Who had that fabric address is asked again by the next packet."""
@@ -84,7 +86,7 @@ def make_network(run_id: str) -> Network:
     _in(network.switch, [part for name in ("management", "fabric") for part in _bridge(name)])
     _in(network.switch, _cable(port(CONTROLLER), "management", network.interface, "1"))
     own = [
-        f"addr add {network.management(CONTROLLER)}/24 dev {network.interface}",
+        f"addr add {network.management(CONTROLLER)}/{BITS} dev {network.interface}",
         f"link set {network.interface} up",
         network._black_hole(network.interface),
     ]
@@ -107,7 +109,7 @@ def _in(space: str, lines: list[str]) -> None:
 
 def _free_subnet() -> int:
     used = run("ip", "-4", "addr").stdout + run("ip", "-4", "route").stdout
-    for third in range(1, 255):
-        if f"10.77.{third}." not in used:
+    for third in range(BLOCK, 256, BLOCK):
+        if not any(f"10.77.{third + more}." in used for more in range(BLOCK)):
             return third
     raise LabError("no subnet of 10.77.0.0/16 is free: see `ip addr`, and remove what is not needed")
