@@ -1,13 +1,28 @@
-"""Bytes from a host, as lines: whole, decoded whatever they hold, the login's noise set apart."""
+"""Bytes from a host, as lines: whole, decoded whatever they hold, noise set apart."""
 
 from __future__ import annotations
 
 import codecs
+from collections.abc import Iterable
 
 from .base import OnLine
 
 START = "__FDL_START__"  # printed by templates/hosts/bootstrap.sh on both streams
+_WARNING = ("Warning: ", "** ")  # how ssh's lines begin that are no errors; the second since OpenSSH 10.1
 KEEP = 4 << 20  # bytes of each stream that are kept: no host can fill this machine's memory
+
+
+def reason(lines: Iterable[str], last: int = 3) -> str:
+    """Why ssh, or another program, failed: its last words in one line; empty where it said nothing that tells.
+
+    ssh warns before it does anything, of a known_hosts file or of a key file that is not there. The latter
+    stands behind the reason where that is a refused login.
+    """
+    said = [line.strip() for line in lines if line.strip()]
+    words = [line for line in said if not line.startswith(_WARNING)][-last:]
+    refused = any("Permission denied" in line for line in words)
+    missing = [line.removeprefix("Warning: ") for line in said if line.startswith("Warning: Identity file ")]
+    return "; ".join([*words, *(missing if refused else ())])
 
 
 class Lines:

@@ -15,6 +15,7 @@ from typing import IO
 
 from ..errors import Stage, TransportError
 from .fanout import Cancel
+from .output import reason
 from .settings import Settings
 
 _FAMILIES = {"any": socket.AF_UNSPEC, "inet": socket.AF_INET, "inet6": socket.AF_INET6}
@@ -30,12 +31,11 @@ class Link:
         self.sock, self._proxy, self._said = sock, proxy, said
 
     def complaint(self) -> str:
-        """The last line that the proxy program wrote on its stderr, if any."""
+        """The last line that the proxy program wrote on its stderr and that is no warning, if any."""
         if not self._said:
             return ""
         self._said.seek(0)
-        lines = self._said.read(65536).decode("utf-8", "replace").strip().splitlines()
-        return lines[-1].strip() if lines else ""
+        return reason(self._said.read(65536).decode("utf-8", "replace").splitlines(), last=1)
 
     def close(self) -> None:
         """End the stream, and the proxy program with everything it started."""

@@ -89,7 +89,8 @@ class SshHost:
                 for name, value in self._settings.environment:
                     channel.set_environment_variable(name, value)
                 channel.exec_command(f"exec sh -c {shlex.quote(bootstrap())}")
-                channel.sendall(packed(script))
+                with contextlib.suppress(OSError):  # a login that has ended already: ``follow`` reads what it said
+                    channel.sendall(packed(script))
             except (paramiko.SSHException, EOFError, OSError) as error:
                 self._cancel.check()
                 stage = Stage.CHANNEL if transport.is_active() or watchdog.expired else Stage.LOST

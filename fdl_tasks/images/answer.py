@@ -12,6 +12,7 @@ from collections import defaultdict
 from typing import Any
 
 from ..errors import ScriptError
+from ..hosts.output import reason
 
 _LINE = re.compile(r"__FDL_([A-Z]+)__ (\d{1,8}) (.*)")
 
@@ -39,9 +40,8 @@ def whole(text: str, where: str, err: str = "") -> dict[str, str]:
 
 
 def words(value: str) -> str:
-    """A program's output, a tab for each end of a line, as one line for people: its last three."""
-    lines = [line.strip() for line in value.split("\t") if line.strip()]
-    return "; ".join(lines[-3:])
+    """A program's output, a tab for each end of a line, as one line for people."""
+    return reason(value.split("\t"))
 
 
 def json_object(text: str | None) -> dict[str, Any] | None:

@@ -11,13 +11,14 @@ import hashlib
 import json
 import secrets
 import shlex
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import FdlError, ScriptError, TransportError
+from ..errors import Cancelled, FdlError, ScriptError, TransportError
 from ..hosts.base import Host
 from ..outcome import Event, Kind, Progress, silent
 from ..scripts import Script, Scripts
@@ -31,6 +32,7 @@ PYTHON = (3, 8)  # the oldest that runs sender.py
 ZSTD_LOAD = 23  # since this release `docker load` reads zstd
 LIMIT = 86400.0  # seconds; what stands still is ended long before
 CLEAN_LIMIT = 30.0
+CLEAN_SOON = 1.2  # seconds of the 1.6 that a job has after Ctrl-C
 EVAL = 'eval "$(printf %s "$1" | base64 -d)"'
 # where a containerd store has its blobs, below Docker's own folder, or below that of the system's containerd
 CONTENT = ("containerd/daemon/io.containerd.content.v1.content", "io.containerd.content.v1.content")
@@ -95,6 +97,7 @@ def send(
     scripts: Scripts | None = None,
     progress: Progress = silent,
     live: Progress = silent,
+    anew: Callable[[], Host] | None = None,
 ) -> dict[str, Sent]:
     """Bring the image to the target of every step, from ``host``, the source; every target has an outcome.
 
@@ -103,18 +106,31 @@ def send(
         ways: of each target, the best first; at least one.
         progress: gets a sentence every tenth of the way, and notes.
         live: gets a sentence every second, for a terminal.
+        anew: another connection to the source, to clean up there after Ctrl-C.
 
     Raises:
         Cancelled: the user ended the run.
         Waited: another run was sending the image meanwhile.
     """
-    turns, sent = [Turn(step, tuple(ways[step.target])) for step in steps], dict[str, Sent]()
+    scripts, turns = scripts or Scripts(), [Turn(step, tuple(ways[step.target])) for step in steps]
+    try:
+        return _send(host, sending, turns, scripts, progress, live)
+    except Cancelled:
+        if anew and (left := clean_soon(anew, host.label, sending.run, scripts)):
+            progress(Event(host.label, Kind.NOTE, left))
+        raise
+
+
+def _send(
+    host: Host, sending: Sending, turns: Sequence[Turn], scripts: Scripts, progress: Progress, live: Progress
+) -> dict[str, Sent]:
+    sent = dict[str, Sent]()
     if not sending.streams:
         why = "the source has no python3 3.8, so all of it was sent, by a file there"
         turns = [whole(turn, sending.size, why) for turn in turns]
     while turns:
         batch = _batch(turns)
-        found = _pass(host, sending, batch, scripts or Scripts(), progress, live)
+        found = _pass(host, sending, batch, scripts, progress, live)
         sent |= found
         sending = replace(sending, yields=False)
         turns = [turn for turn in turns if turn not in batch]
@@ -154,6 +170,8 @@ def _pass(
             failure = "; ".join([f"the script on the source ended with {done.code}", *done.err.splitlines()[-3:]])
     except (TransportError, ScriptError) as error:
         failure = f"the source was lost: {error}"
+    if failure:  # its own clean-up may have been cut short
+        failure = "; ".join(filter(None, [failure, clean(host, sending.run, scripts)]))
     if answer.lock == "waited" and sending.yields:
         raise Waited(LOCKS["waited"], where=sending.source.label)
     return {turn.target: judged(turn, answer, failure) for turn in turns}
@@ -227,13 +245,37 @@ def _packing(sending: Sending, target: str) -> list[list[str]]:
     return [list(ZSTD)] if sending.compress == "zstd" and "zstd" in sending.source.tools and reads else []
 
 
-def clean(host: Host, run: str, scripts: Scripts | None = None) -> None:
-    """Remove what a transfer left on the source when its own clean-up was cut short.
+def clean(host: Host, run: str, scripts: Scripts | None = None) -> str | None:
+    """Remove what a transfer left on the source; where that fails: what may be left there, why, and the remedy.
 
     Raises:
-        TransportError: the source could not be spoken to.
+        Cancelled: the user ended the run.
     """
-    host.run((scripts or Scripts()).render("images/clean.sh", name=_name(run)), limit=CLEAN_LIMIT)
+    try:
+        done = host.run((scripts or Scripts()).render("images/clean.sh", name=_name(run)), limit=CLEAN_LIMIT)
+        return _left(host.label, run, f"rm ended with {done.code}: {done.err.strip()}") if done.code else None
+    except (TransportError, ScriptError) as error:
+        return _left(host.label, run, str(error))
+
+
+def clean_soon(connect: Callable[[], Host], label: str, run: str, scripts: Scripts | None = None) -> str | None:
+    """As ``clean``, over a connection of its own and in ``CLEAN_SOON`` seconds: the user ended the run and waits."""
+    found: list[str | None] = [_left(label, run, f"it did not answer in {CLEAN_SOON:g} s")]
+
+    def deed() -> None:
+        with connect() as host:
+            found[0] = clean(host, run, scripts)
+
+    thread = threading.Thread(target=deed, daemon=True, name="fdl-clean")
+    thread.start()
+    thread.join(CLEAN_SOON)
+    return found[0]
+
+
+def _left(label: str, run: str, why: str) -> str:
+    name = _name(run)
+    remedy = f'rm -rf "${{TMPDIR:-/tmp}}"/{name}.* /var/tmp/{name}.* ~/{name}.*'
+    return f"a directory {name}.* may be left on {label}, which could not be cleaned ({why}); there: {remedy}"
 
 
 def _lock(image: str) -> str:

@@ -12,6 +12,7 @@ from .facts import ImageFacts, NodeFacts
 from .nodes import members
 from .plan import Step
 from .sent import Turn
+from .source import named
 from .wanted import wanted
 
 SOURCE, TARGET = "<source>", "<target>"
@@ -24,6 +25,7 @@ def dry_run(
     image: str | None = None,
     recipe: str | None = None,
     hosts: Sequence[str] = (),
+    source: str | None = None,
     scripts: Scripts | None = None,
 ) -> list[tuple[str, Script]]:
     """What ``sync_image`` would run, as (label, script); runs none and contacts nobody.
@@ -32,18 +34,21 @@ def dry_run(
         UsageError, ConfigError: as ``sync_image``.
     """
     scripts, (reference, command) = scripts or Scripts(), wanted(cluster, image, recipe)
-    workers = members(cluster, hosts)
-    source, target = NodeFacts(SOURCE, image=_IMAGE, python=archive.PYTHON), NodeFacts(TARGET)
+    workers, origin = members(cluster, hosts), source or SOURCE
+    if source:
+        named(source, [worker.host for worker in workers])
+    known, target = NodeFacts(origin, image=_IMAGE, python=archive.PYTHON), NodeFacts(TARGET)
     way = Way(TARGET, TARGET, 22, "<user>", "<alias>", None, fabric=True)
-    sending = archive.Sending(source, str(reference), {TARGET: target}, "<known_hosts>\n", run="0" * 16)
+    sending = archive.Sending(known, str(reference), {TARGET: target}, "<known_hosts>\n", run="0" * 16)
     turns = [Turn(Step(TARGET, "full"), (way,))]
     name = f"fdl-probe-{'0' * 16}"
     entrypoint, *arguments = command
     at = {"image": str(reference), "container": name}
     return [
         *((w.host, probe.render(scripts, reference, w.docker_host, prove=True, nonce="0" * 16)) for w in workers),
-        (SOURCE, ways.render(scripts, [way], "<known_hosts>\n")),
-        (SOURCE, archive.render(scripts, sending, turns)),
+        (origin, ways.render(scripts, [way], "<known_hosts>\n")),
+        (origin, archive.render(scripts, sending, turns)),
+        (TARGET, scripts.render("images/load.sh", docker=list(target.docker))),  # it travels in the one before
         (TARGET, verify.render(scripts, "verify", target.docker, json=verify.JSON, **at)),
         (TARGET, verify.render(scripts, "exec", target.docker, entrypoint=entrypoint, arguments=arguments, **at)),
     ]

@@ -1,24 +1,24 @@
 """What a node says of its Docker and of the image: the one parser of the probe's answer (pure).
 
-A line of the answer is ``__FDL_<NAME>__ <bytes> <value>``. It counts only when the value has that many bytes;
-a fact that is missing, cut, or said in two ways is unknown. A node counts as without the image only when its
-Docker said "No such image", as with it only when the whole inspect arrived; all else is that node's error.
+A fact that is missing, cut (``answer``), or said in two ways is unknown. A node counts as without the image only
+when its Docker said "No such image", as with it only when the whole inspect arrived; all else is its error.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-_LINE = re.compile(r"__FDL_([A-Z]+)__ (\d{1,8}) (.*)")
+from . import answer
+
 _ID = re.compile(r"sha256:[0-9a-f]{64}")
 _PAIR = re.compile(r"(\d{1,3})\.(\d{1,3})")
 _ROOM = re.compile(r"(\d{1,15}) (/.*)")
+_MOST = 1 << 60  # bytes: a larger size is none
 _DRIVER_TYPE = ["driver-type", "io.containerd.snapshotter.v1"]
 CUT = "its answer was cut off or mixed with other output"
 _GONE = ("not found", "no suitable export target")  # facts/images.md 1: a save of a copy that lacks content
@@ -88,7 +88,7 @@ def failed(label: str, why: str) -> NodeFacts:
 
 def parse(text: str, label: str, docker_host: str | None = None) -> NodeFacts:
     """The facts in a probe's answer, whatever else is in it; ``docker_host`` is what the probe was given."""
-    said = _said(text)
+    said = answer.said(text)
     value = {name: values[0].strip() for name, values in said.items() if len(set(values)) == 1}
     if "END" not in said or ("IMAGE" in said and "NOIMAGE" in said):
         return failed(label, CUT)
@@ -116,7 +116,7 @@ def image(shown: Mapping[str, Any] | None) -> ImageFacts | None:
         created=_text(shown.get("Created")),
         repo_tags=_words(shown.get("RepoTags")),
         repo_digests=_words(shown.get("RepoDigests")),
-        size=size if isinstance(size, int) and size > 0 else 0,
+        size=size if isinstance(size, int) and 0 < size < _MOST else 0,
     )
 
 
@@ -126,20 +126,10 @@ def canonical(config: object) -> str:
     return json.dumps({key: shown[key] for key in _CONFIG if shown.get(key)}, sort_keys=True, ensure_ascii=False)
 
 
-def _said(text: str) -> dict[str, list[str]]:
-    """Every value that was said whole, by name."""
-    said: dict[str, list[str]] = defaultdict(list)
-    for line in text.split("\n")[:-1]:
-        found = _LINE.fullmatch(line)
-        if found and len(found[3].encode("utf-8", "surrogatepass")) == int(found[2]):
-            said[found[1]].append(found[3])
-    return said
-
-
 def _engine(
     label: str, said: Mapping[str, Sequence[str]], value: Mapping[str, str], docker_host: str | None
 ) -> NodeFacts:
-    version, info = _object(value.get("VERSION")), _object(value.get("INFO"))
+    version, info = answer.json_object(value.get("VERSION")), answer.json_object(value.get("INFO"))
     way = {"user": ("docker",), "sudo": ("sudo", "-n", "docker"), "host": ("docker", "--host", docker_host or "")}
     docker, api, store = way.get(value.get("WAY", "")), _api(version), _store(info)
     if docker is None or api is None or store is None:
@@ -148,10 +138,10 @@ def _engine(
     return NodeFacts(
         label,
         docker,
-        _text(_in(version, "Server", "Version")),
+        _text(_in(version, "Server", "Version"))[:100],
         api,
         store,
-        others=tuple(filter(None, map(image, map(_object, dict.fromkeys(said.get("OTHER", ())))))),
+        others=tuple(filter(None, map(image, map(answer.json_object, dict.fromkeys(said.get("OTHER", ())))))),
         free=MappingProxyType({room[2]: int(room[1]) * 1024 for room in rooms}),
         tools=frozenset(value.get("TOOLS", "").split()),
         python=_pair(value.get("PYTHON")),
@@ -160,7 +150,7 @@ def _engine(
 
 
 def _with_image(node: NodeFacts, value: Mapping[str, str]) -> NodeFacts:
-    shown = image(_object(value.get("IMAGE")))
+    shown = image(answer.json_object(value.get("IMAGE")))
     if shown is None:
         why = value.get("NOIMAGE")
         if why and "No such image" in why:
@@ -168,7 +158,7 @@ def _with_image(node: NodeFacts, value: Mapping[str, str]) -> NodeFacts:
         return failed(node.label, f"docker image inspect failed: {why}" if why else CUT)
     complete, lacking = (True, "") if node.store == "graphdriver" else _complete(value)
     startable, why_not = _startable(value.get("CREATED"))
-    sizes = tuple(int(word) for word in value.get("SIZES", "").split() if word.isdecimal())
+    sizes = tuple(int(word) for word in value.get("SIZES", "").split() if word.isdecimal() and len(word) < 16)
     found = replace(node, image=shown, complete=complete, startable=startable, unpacked=sizes)
     return replace(found, flaw=lacking or why_not)
 
@@ -238,14 +228,6 @@ def _api(version: Mapping[str, Any] | None) -> tuple[int, int] | None:
 def _pair(text: str | None) -> tuple[int, int] | None:
     found = _PAIR.fullmatch(text or "")
     return (int(found[1]), int(found[2])) if found else None
-
-
-def _object(text: str | None) -> dict[str, Any] | None:
-    try:
-        shown = json.loads(text or "")
-    except (ValueError, RecursionError):
-        return None
-    return shown if isinstance(shown, dict) else None
 
 
 def _in(shown: object, *path: str) -> object:

@@ -13,6 +13,7 @@ from .addresses import Candidates, Way
 
 LOGIN_LIMIT = 25  # seconds for a whole login: a key exchange that stalls has no limit in ssh
 _FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
+_DROPPED = re.compile(r"_exchange_identification: |\b(closed|reset) by (remote host|peer|\S+ port \d)")
 
 
 class Reach(StrEnum):
@@ -68,8 +69,16 @@ def _tried(way: Way, code: str, said: str) -> Tried:
     if "Host key verification failed" in said or "IDENTIFICATION HAS CHANGED" in said:
         shown = _FINGERPRINT.search(said)
         return Tried(way, Reach.IMPOSTOR, f"it shows the host key {shown[0]}" if shown else answer.words(said))
-    dropped = "_exchange_identification" in said
-    return Tried(way, Reach.DROPPED if dropped else Reach.TRANSPORT, answer.words(said) or "ssh said nothing")
+    reach = Reach.DROPPED if dropped(said) else Reach.TRANSPORT
+    return Tried(way, reach, answer.words(said) or "ssh said nothing")
+
+
+def dropped(said: str) -> bool:
+    """Whether these words of ssh's mean that the other side ended the connection, and gave no reason.
+
+    So does an sshd that has too many logins under way (MaxStartups): the next try may well get in.
+    """
+    return _DROPPED.search(said) is not None
 
 
 def route(asked: Candidates, results: Mapping[Way, Tried]) -> Route:

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from ..cluster.image import ImageRef
+from ..sizes import human_size
 from .facts import ImageFacts, NodeFacts
 from .identity import Proof, same
 
-GIB = 1 << 30
 OCI_SAVE = 25  # since this release `docker save` names a layer's entry by its diff id; before, by a random id
 PLATFORM_SAVE = (1, 48)  # the API of `docker save --platform`
 WORTH = 0.1  # share of the bytes that a containerd delta has to save: the source reads the base's archive too
@@ -28,6 +28,7 @@ class Step:
     ``base`` is the id to tag. ``bytes`` is about what is sent, ``needed`` about what that takes at the target's
     store. ``proof`` is how the target's copy was shown to be the image. ``platform`` is for ``docker save
     --platform``, or empty. ``replaces`` is the id that the reference pointed to. With ``error`` nothing is sent.
+    ``address`` is where it would be sent, once that was tried.
     """
 
     target: str
@@ -43,6 +44,12 @@ class Step:
     replaces: str = ""
     notes: tuple[str, ...] = ()
     error: str | None = None
+    address: str = ""
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """The notes, and what the reference means there until the step is done."""
+        return (*self.notes, *([f"the name now means {self.replaces}"] if self.replaces else ()))
 
 
 @dataclass(frozen=True)
@@ -213,7 +220,7 @@ def _with_room(step: Step, target: NodeFacts) -> Step:
     if not target.free or max(target.free.values()) >= step.needed:
         return step
     where, free = max(target.free.items(), key=lambda item: item[1])
-    error = f"no room: the image needs about {human(step.needed)} in {where}, and {human(free)} are free"
+    error = f"no room: the image needs about {human_size(step.needed)} in {where}, and {human_size(free)} are free"
     return replace(step, error=error)
 
 
@@ -234,11 +241,6 @@ def _release(server: str) -> int:
     return int(major) if major.isdecimal() else 0
 
 
-def human(size: int) -> str:
-    """Bytes for people: ``0.3 MiB``, ``1.4 GiB``."""
-    return f"{size / (1 << 20):.1f} MiB" if size < GIB else f"{size / GIB:.1f} GiB"
-
-
 def rows(plan: Plan) -> tuple[tuple[str, str, str, str, str], ...]:
     """The plan for ``--plan``: node, mode, transport, bytes, and why or what stands against it."""
     return tuple(_row(step) for step in plan.steps)
@@ -246,14 +248,13 @@ def rows(plan: Plan) -> tuple[tuple[str, str, str, str, str], ...]:
 
 def _row(step: Step) -> tuple[str, str, str, str, str]:
     sends = step.mode in ("delta", "full")
-    said = [step.error or "", *([] if step.error else [step.proof, step.why]), *step.notes]
-    if step.replaces:
-        said.append(f"the name now means {step.replaces}")
+    way = f"by {step.address}" if step.address else ""
+    said = [step.error or "", *([] if step.error else [step.proof, step.why, way]), *step.remarks]
     mode = "failed" if step.error else step.mode
     return (
         step.target,
         mode,
         step.transport if sends else "-",
-        f"~{human(step.bytes)}" if sends else "-",
+        f"~{human_size(step.bytes)}" if sends else "-",
         "; ".join(filter(None, said)),
     )

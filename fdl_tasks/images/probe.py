@@ -28,6 +28,7 @@ def render(
     return scripts.render(
         "images/probe.sh",
         image=str(image),
+        sudo="",  # the script finds out
         docker_host=docker_host or "",
         prove=int(prove),
         container=f"fdl-probe-{nonce or secrets.token_hex(8)}",

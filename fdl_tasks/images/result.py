@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from .plan import Plan, Step
 
 if TYPE_CHECKING:
+    from .logins import Route
     from .sent import Sent
     from .verify import Checked
 
@@ -99,6 +100,14 @@ class Round:
 
     def note(self, label: str, *notes: str) -> None:
         self.notes[label] = (*self.notes.get(label, ()), *notes)
+
+
+def by(step: Step, route: Route | None) -> Step:
+    """A planned step with the address that would be taken, or why there is none; no route: it needs none."""
+    if route is None:
+        return step
+    address = route.ways[0].address if route.ways else ""
+    return replace(step, address=address, notes=(*step.notes, *route.notes), error=route.error)
 
 
 def outcome(step: Step, done: Round) -> NodeOutcome:

@@ -21,6 +21,7 @@ import hashlib
 import json
 import os
 import re
+import select
 import signal
 import subprocess
 import threading
@@ -248,11 +249,11 @@ class FanOut:
 
 
 class Saved:
-    """A ``docker save`` that runs, read in pieces of what arrived."""
+    """A ``docker save`` that runs, read in pieces of what arrived; ``limit`` is how many seconds nothing may come."""
 
-    def __init__(self, argv: list[str]):
+    def __init__(self, argv: list[str], limit: float = 900.0):
         self.child = start(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        self.bytes, self.reading = 0, 0.0
+        self.bytes, self._limit = 0, limit
         self._rest = memoryview(b"")
         self._said: deque[str] = deque(maxlen=LINES)
         self._listener = threading.Thread(target=self._listen, daemon=True)
@@ -262,9 +263,10 @@ class Saved:
         """Up to ``most`` bytes, none at the end."""
         if not self._rest:
             assert self.child.stdout
-            self.reading = time.monotonic()
+            if not select.select([self.child.stdout], [], [], self._limit)[0]:
+                kill([self.child])  # under sudo, or behind a script, it may well live on
+                raise SourceError(f"docker save gave no byte for {self._limit:g} s, {self.bytes} bytes in all")
             self._rest = memoryview(os.read(self.child.stdout.fileno(), CHUNK))
-            self.reading = 0.0
         data, self._rest = self._rest[:most], self._rest[most:]
         self.bytes += len(data)
         return data
@@ -288,14 +290,6 @@ class Saved:
         if code:
             why = f"ended with {code}" if code > 0 else f"was killed by signal {-code}"
             raise SourceError(": ".join([f"docker save {why} after {self.bytes} bytes", *list(self._said)[-3:]]))
-
-    def watch(self, limit: float) -> None:
-        """End it when it gives no byte for so long."""
-        while self.child.poll() is None:
-            time.sleep(min(1.0, limit / 4))
-            if self.reading and time.monotonic() - self.reading > limit:
-                self._said.append(f"it gave no byte for {limit:g} s")
-                kill([self.child])
 
     def _listen(self) -> None:
         assert self.child.stderr
@@ -333,7 +327,10 @@ def entries(saved: Saved) -> Iterator[Entry]:
                 raise SourceError(f"docker save gave a header of {size} bytes")
             data = whole(saved, size + -size % BLOCK)
             head += data
-            extended.update(extension(kind, data[:size]))
+            try:
+                extended.update(extension(kind, data[:size]))
+            except ValueError:
+                raise SourceError(f"docker save gave an odd extended header: see byte {saved.bytes}") from None
             continue
         yield Entry(extended.get("path") or plain_name(block), 0 if kind in b"123456" else size, head)
         head, extended = b"", {}
@@ -359,10 +356,14 @@ def number(saved: Saved, block: bytes, extended: dict[str, str]) -> int:
         if int(block[148:156].split(b"\0")[0].strip() or b"0", 8) != total:
             raise ValueError
         if "size" in extended and block[156:157] not in b"xgLK":
-            return int(extended["size"])
-        if field[0] & 0x80:
-            return int.from_bytes(field[1:], "big")
-        return int(field.split(b"\0")[0].strip() or b"0", 8)
+            size = int(extended["size"])
+        elif field[0] & 0x80:
+            size = int.from_bytes(field[1:], "big")
+        else:
+            size = int(field.split(b"\0")[0].strip() or b"0", 8)
+        if size < 0:
+            raise ValueError
+        return size
     except ValueError:
         raise SourceError(f"docker save gave no tar archive: see byte {saved.bytes}") from None
 
@@ -518,11 +519,11 @@ def finish(saved: Saved, content: Content) -> bytes:
     return rest
 
 
-def known(group: dict[str, Any], content: list[str], read: list[str]) -> set[str]:
+def known(group: dict[str, Any], content: list[str], read: list[str], limit: float) -> set[str]:
     """Names of entries that a group has: those it was said to have, and the blobs of its base."""
     base = group["base"]
     try:
-        return set(group["omit"]) | ((stored(base[-1], content, read) or blobs(base)) if base else set())
+        return set(group["omit"]) | ((stored(base[-1], content, read) or blobs(base, limit)) if base else set())
     except SourceError as error:
         tell(targets=group["targets"], note=f"nothing is left out, since the base can't be read: {error}")
         return set(group["omit"])
@@ -550,9 +551,9 @@ def kept(argv: list[str]) -> bytes:
     return b""
 
 
-def blobs(argv: list[str]) -> set[str]:
+def blobs(argv: list[str], limit: float) -> set[str]:
     """Names of the blobs that an image's archive has."""
-    saved, found = Saved(argv), set()
+    saved, found = Saved(argv, limit), set()
     for entry in entries(saved):
         found.add(entry.name)
         while entry.left:
@@ -570,16 +571,15 @@ def main() -> None:
         job = json.load(stdin)
     for number_ in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number_, leave)
-    error = None
-    out = FanOut([], job["stall"], job["load_stall"], job["lag"])
+    error, limit = None, job["load_stall"]
+    out = FanOut([], job["stall"], limit, job["lag"])
     try:
-        omits = [known(group, job.get("content", []), job.get("read", [])) for group in job["groups"]]
-        saved = Saved(job["save"])
+        omits = [known(group, job.get("content", []), job.get("read", []), limit) for group in job["groups"]]
+        saved = Saved(job["save"], limit)
         made = {name: Target(name, pipeline) for name, pipeline in job["targets"].items()}
         out.targets = list(made.values())
         groups = [Group([made[name] for name in group["targets"]], omits[at]) for at, group in enumerate(job["groups"])]
         spawn(out.watch)
-        spawn(lambda: saved.watch(job["load_stall"]))
         transfer(saved, groups, out)
     except (SourceError, OSError) as found:
         error = str(found) if out.alive or not out.targets else None

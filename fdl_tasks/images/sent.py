@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from ..hosts.output import reason
+from ..sizes import human_size
+from .answer import json_object
 from .judge import Fault, loaded
-from .plan import Step, human
+from .logins import dropped
+from .plan import Step
 
 if TYPE_CHECKING:
     from .addresses import Way
@@ -27,7 +30,7 @@ class Sent:
     ``said`` are the last lines of its load. ``error`` None: the load says that the image is in. ``retry`` is
     what may cure the error: all of it instead of a delta (``full``), a pass of its own because the others waited
     for it (``late``), the same once more because the login was dropped before it began (``drop``), the next address
-    (``way``), nothing (``no``).
+    or, behind the last one, a pass of its own (``way``), nothing (``no``).
     """
 
     target: str
@@ -86,7 +89,7 @@ class Answer:
 
     def take(self, line: str) -> tuple[str, int] | None:
         """Read a line; a target and its bytes so far when it says that. Other programs' lines are passed over."""
-        found = _object(line)
+        found = json_object(line) or {}
         name = found.get("target")
         if found.get("end"):
             self.whole, self.error = True, found.get("error")
@@ -105,8 +108,8 @@ def judged(turn: Turn, answer: Answer, failure: str = "") -> Sent:
     known = Sent(turn.target, 0, 0.0, turn.ways[0].address, mode=turn.step.mode, notes=notes)
     end = answer.ends.get(turn.target)
     if end is None:
-        reason = f"the source failed: {answer.error}" if answer.error else failure or CUT
-        return replace(known, error=reason)
+        why = f"the source failed: {answer.error}" if answer.error else failure or CUT
+        return replace(known, error=why)
     code, said = _load(end.said)
     known = replace(known, bytes=end.bytes, seconds=end.seconds, said=said)
     if code is not None:
@@ -115,10 +118,9 @@ def judged(turn: Turn, answer: Answer, failure: str = "") -> Sent:
         stalled = STARTED in end.said and not end.late and "the source" not in end.error
         error = f"{end.error} ({STALE})" if stalled else end.error
         return replace(known, error=error, retry="late" if end.late else "no")
-    shown = "; ".join(said[-3:]) or "without a word"
-    error = f"ssh ended with {end.code}: {shown}"
-    dropped = "_exchange_identification" in shown and STARTED not in end.said
-    return replace(known, error=error, retry="no" if end.code != 255 else "drop" if dropped else "way")
+    error = f"ssh ended with {end.code}: {reason(said) or 'without a word'}"
+    drop = STARTED not in end.said and dropped("\n".join(said))
+    return replace(known, error=error, retry="no" if end.code != 255 else "drop" if drop else "way")
 
 
 def _after_load(known: Sent, code: int, end: End) -> Sent:
@@ -145,6 +147,9 @@ def again(turn: Turn, sent: Sent, size: int) -> Turn | None:
         way, *others = turn.ways
         note = f"{way.kind} {way.address} failed ({sent.error}), so {others[0].kind} {others[0].address} was taken"
         return replace(turn, ways=tuple(others), notes=(*turn.notes, note), drops=0)
+    if sent.retry == "way" and not turn.alone:
+        note = f"its connection failed ({sent.error}), so it got a pass of its own after the others"
+        return replace(turn, alone=True, notes=(*turn.notes, note))
     return None
 
 
@@ -163,9 +168,9 @@ class Meter:
     def sentence(self, target: str, count: int, seconds: float) -> str:
         """``120.0 MiB of ~400.0 MiB, 95.3 MiB/s, by the fabric address 10.0.0.2``."""
         turn = self._turns[target]
-        total = f" of ~{human(turn.step.bytes)}" if turn.step.bytes else ""
-        rate = f", {human(int(count / seconds))}/s" if seconds > 0 else ""
-        return f"{human(count)}{total}{rate}, by the {turn.ways[0].kind} {turn.ways[0].address}"
+        total = f" of ~{human_size(turn.step.bytes)}" if turn.step.bytes else ""
+        rate = f", {human_size(int(count / seconds))}/s" if seconds > 0 else ""
+        return f"{human_size(count)}{total}{rate}, by the {turn.ways[0].kind} {turn.ways[0].address}"
 
     def due(self, target: str, count: int) -> bool:
         """Whether another tenth has come since the last time."""
@@ -176,17 +181,10 @@ class Meter:
         return True
 
 
-def _object(line: str) -> dict[str, Any]:
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
 def _end(found: Mapping[str, Any]) -> End:
-    said = tuple(map(str, found["said"]))
-    return End(found["bytes"], found["seconds"], found.get("code"), said, found.get("error"), bool(found.get("late")))
+    said, error = tuple(map(str, found["said"])), found.get("error")
+    seconds = min(1e6, max(0.0, float(found["seconds"])))  # in this order: no NaN, which is no JSON
+    return End(int(found["bytes"]), seconds, found.get("code"), said, error and str(error), bool(found.get("late")))
 
 
 def _load(said: tuple[str, ...]) -> tuple[int | None, tuple[str, ...]]:

@@ -53,13 +53,21 @@ def choose(nodes: Sequence[NodeFacts], wanted: str | None = None) -> Choice:
 
 
 def _wanted(nodes: Sequence[NodeFacts], label: str) -> Choice:
-    found = next((node for node in nodes if node.label == label), None)
-    if found is None:
-        known = ", ".join(node.label for node in nodes)
-        raise UsageError(f"the source {label!r} is none of the nodes", hint=f"nodes: {known}")
+    named(label, [node.label for node in nodes])
+    found = next(node for node in nodes if node.label == label)
     if found.image is None or found.broken:
         raise SourceError(f"the source {label} {_state(found)}", hint="name another source, or pull or build it there")
     return Choice((label,), "named as the source")
+
+
+def named(label: str, labels: Sequence[str]) -> None:
+    """Check that the source that was asked for is one of the nodes.
+
+    Raises:
+        UsageError: it is not.
+    """
+    if label not in labels:
+        raise UsageError(f"the source {label!r} is none of the nodes", hint=f"nodes: {', '.join(labels)}")
 
 
 def _newest(holders: Sequence[NodeFacts]) -> tuple[list[NodeFacts], str]:
@@ -98,9 +106,9 @@ def _created(image: ImageFacts | None) -> datetime | None:
     """When it was made; None when its date tells nothing."""
     try:
         made = datetime.fromisoformat(image.created if image else "")
-    except ValueError:
+        made = made.astimezone(UTC) if made.tzinfo else made.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
         return None
-    made = made if made.tzinfo else made.replace(tzinfo=UTC)
     return made if made.year >= EPOCHS else None
 
 

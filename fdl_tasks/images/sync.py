@@ -51,7 +51,7 @@ def sync_image(
         hosts: labels or groups; none for all workers.
         source: the node that has the right image; None: the one with the newest.
         require_fabric: send by fabric addresses only.
-        plan_only: look and plan; change nothing.
+        plan_only: look, plan and try the ways; change nothing.
         limits: what a transfer may take without moving.
         live: takes a sentence a second and node while bytes move, for a terminal.
 
@@ -62,7 +62,8 @@ def sync_image(
     """
     reference, exec_probe = wanted(cluster, image, recipe)
     with Nodes(members(cluster, hosts), connect=connect, progress=progress, width=width) as nodes:
-        run = _Run(cluster, nodes, reference, exec_probe, require_fabric, limits, scripts or Scripts(), progress, live)
+        scripts = scripts or Scripts()
+        run = _Run(cluster, nodes, reference, exec_probe, require_fabric, limits, scripts, progress, live, connect)
         while not plan_only:
             with contextlib.suppress(archive.Waited):
                 return run.sync(source)
@@ -130,12 +131,15 @@ class _Run:
     scripts: Scripts
     progress: Progress
     live: Progress
+    connect: Connect
 
     def plan(self, wanted: str | None) -> SyncReport:
         """What would be done, without doing it."""
         facts = self._probe(prove=False)
         chosen = source.choose(list(facts.values()), wanted)
         found = plan.plan(self.image, facts[chosen.labels[0]], list(facts.values()))
+        _, routes = self._routes(found.source, [target for group in found.groups for target in group.targets], facts)
+        found = replace(found, steps=tuple(result.by(step, routes.get(step.target)) for step in found.steps))
         errors = {label: node.error for label, node in facts.items() if node.error}
         errors |= {step.target: step.error for step in found.steps if step.error}
         failed = {label: NodeOutcome(label, Fate.FAILED, error=why) for label, why in errors.items()}
@@ -201,8 +205,9 @@ class _Run:
         def deed(node: Worker, host: Host, cancel: Cancel) -> dict[str, Sent]:
             over = {step.target: routes[step.target].ways for step in steps}
             return archive.send(
-                host, sending, steps, over, scripts=self.scripts, progress=self.progress, live=self.live
-            )
+                host, sending, steps, over, scripts=self.scripts, progress=self.progress, live=self.live,
+                anew=lambda: self.connect(node, Cancel(), lambda text: None),
+            )  # fmt: skip
 
         attempt = self.nodes.each(deed, [origin])[origin]
         if isinstance(attempt.error, archive.Waited):

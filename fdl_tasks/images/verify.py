@@ -54,7 +54,7 @@ class Checked:
 def render(scripts: Scripts, deed: str, docker: tuple[str, ...], /, **values: Value) -> Script:
     """A script of templates/images/ that asks a node's Docker; ``docker`` is the way in that its probe found."""
     host = docker[docker.index("--host") + 1] if "--host" in docker else ""
-    return scripts.render(f"images/{deed}.sh", sudo=int(docker[0] == "sudo"), docker_host=host, **values)
+    return scripts.render(f"images/{deed}.sh", sudo="1" if docker[0] == "sudo" else "", docker_host=host, **values)
 
 
 def verify(

@@ -38,7 +38,7 @@ CONNECT_LIMIT = 10  # seconds, for the connection and the other side's first wor
 ALIVE_INTERVAL, ALIVE_COUNT = 15, 4  # seconds, times: a dead peer is noticed after a minute
 # OpenSSH's own list with AES-GCM before ChaCha20, which is 2 to 3 times slower where the CPU has AES
 CIPHERS = "aes128-gcm@openssh.com,aes256-gcm@openssh.com,chacha20-poly1305@openssh.com,aes128-ctr,aes192-ctr,aes256-ctr"
-TRIES = 6  # of a login that the other sshd dropped at random (MaxStartups)
+TRIES = 6  # in a row that get nobody in, of logins that an sshd drops (MaxStartups)
 
 
 @runtime_checkable
@@ -129,17 +129,16 @@ def find_routes(
     """
     todo = [way for each in asked for way in each.ways]
     results: dict[Way, Tried] = {}
-    for attempt in range(1, TRIES + 1):
+    tries = 0
+    while todo and tries < TRIES:
+        cancel.pause(tries * random.uniform(0.2, 0.6))  # noqa: S311
         results |= {tried.way: tried for tried in _try(source, todo, pinned, scripts or Scripts())}
-        todo = [way for way in todo if results[way].reach is Reach.DROPPED]
-        if not todo or attempt == TRIES:
-            break
-        cancel.pause(attempt * random.uniform(0.2, 0.6))  # noqa: S311
+        dropped = [way for way in todo if results[way].reach is Reach.DROPPED]
+        tries = tries + 1 if len(dropped) == len(todo) else 1
+        todo = dropped
     return {each.target: route(each, results) for each in asked}
 
 
 def _try(source: Host, ways: Sequence[Way], pinned: str, scripts: Scripts) -> list[Tried]:
-    if not ways:
-        return []
     done = source.run(render(scripts, ways, pinned), limit=LOGIN_LIMIT + 15.0)
     return parse(done.out, ways, source.label, done.err)

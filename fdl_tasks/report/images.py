@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from ..images import plan as plans
+from ..images.identity import fingerprint
 from ..images.result import Fate, NodeOutcome, SyncReport
+from ..sizes import human_size
 from .table import Mask, counted, plural, render
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ def sync_table(report: SyncReport, mask: Mask, stream: TextIO | None) -> str:
 
 
 def _row(node: NodeOutcome, mask: Mask) -> tuple[str, ...]:
-    sent = plans.human(node.bytes) if node.bytes else ""
+    sent = human_size(node.bytes) if node.bytes else ""
     seconds = f"{node.seconds:.1f}" if node.seconds else ""
     about = [*([node.error] if node.error else [node.identity or ""]), *node.notes]
     return (node.node, str(node.status), node.mode or "", sent, seconds, node.address or "", mask("\n".join(about)))
@@ -75,8 +77,9 @@ def _planned(step: plans.Step) -> dict[str, object]:
         step.mode if due else None,
         step.transport if sends else None,
         step.bytes if sends else 0,
+        address=step.address or None,
         identity=str(step.proof) or None,
-        notes=tuple(filter(None, (step.why, *step.notes))),
+        notes=tuple(filter(None, (step.why, *step.remarks))),
         error=step.error,
     )
     return {**outcome.as_json(), **({"status": "planned"} if due and not step.error else {})}
@@ -85,19 +88,19 @@ def _planned(step: plans.Step) -> dict[str, object]:
 def images_table(nodes: Sequence[NodeFacts], mask: Mask, stream: TextIO | None) -> str:
     """What each node has of the image."""
     rows = [_found(node, mask) for node in nodes]
-    table = render(("node", "id", "created", "complete", "store", "size", "about"), rows, stream)
+    table = render(("node", "id", "content", "created", "complete", "store", "size", "about"), rows, stream)
     having = sum(1 for node in nodes if node.image and not node.broken)
     return f"{table}\n\n{having} of {plural(len(nodes), 'node')} have it whole"
 
 
 def _found(node: NodeFacts, mask: Mask) -> tuple[str, ...]:
     if node.image is None:
-        return (node.label, "-", "-", "-", node.store or "-", "-", mask(node.error or "does not have it"))
+        return (node.label, "-", "-", "-", "-", node.store or "-", "-", mask(node.error or "does not have it"))
     complete = {True: "yes", False: "no", None: "unknown"}[False if node.broken else node.complete]
     image = node.image
-    about = plans.human(image.size), mask(node.flaw)
+    about = human_size(image.size), mask(node.flaw)
     created = mask(image.created)[:19].replace("T", " ")  # to the second
-    return (node.label, image.id[7:19], created, complete, node.store, *about)
+    return (node.label, image.id[7:19], fingerprint(image), created, complete, node.store, *about)
 
 
 def images_json(nodes: Sequence[NodeFacts]) -> dict[str, object]:
@@ -109,6 +112,7 @@ def _as_json(node: NodeFacts) -> dict[str, object]:
     image = node.image
     return {
         "id": image.id if image else None,
+        "content": fingerprint(image) if image else None,
         "created": image.created if image else None,
         "complete": False if node.broken else node.complete if image else None,
         "store": node.store or None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TextIO
 
 from ..builds.clean import CleanReport, Item, State
+from ..sizes import human_size
 from .table import Mask, counted, plural, render
 
 _ORDER = (State.REMOVED, State.FOUND, State.IN_USE, State.FAILED)
@@ -36,14 +37,6 @@ def removal_failures(report: CleanReport) -> str:
     failed: list[Item] = [item for item in report.items if item.state is State.FAILED]
     last = f"prebuild-clean: {len(failed)} of {plural(len(report.items), 'left-over')} could not be removed"
     return "\n".join([*(f"{item.path}: {item.error}" for item in failed), last])
-
-
-def human_size(size: int) -> str:
-    """Bytes as ``3 KiB``, ``1.4 GiB``."""
-    if size < 1 << 20:
-        return f"{size / (1 << 10):.0f} KiB"
-    unit, power = ("MiB", 20) if size < 1 << 30 else ("GiB", 30)
-    return f"{size / (1 << power):.1f} {unit}"
 
 
 def human_age(seconds: float) -> str:

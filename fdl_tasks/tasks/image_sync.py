@@ -17,7 +17,6 @@ from . import flags
 from .edge import Edge, edge
 
 if TYPE_CHECKING:
-    from ..cluster.model import Cluster
     from ..images.facts import NodeFacts
     from ..images.result import SyncReport
 
@@ -69,12 +68,12 @@ def sync_image(
     Exit code: 0 every node has it, 1 some node failed, 2 usage or configuration, 130 Ctrl-C.
     """
     with edge(c) as run:
-        found, hosts = run.cluster(cluster), (*words(host), *words(group))
+        asked = _asked(run, cluster, host, group, image=image, recipe=recipe)
         if dry_run:
-            _print_scripts(run, found, image, recipe, hosts, json)
+            _print_scripts(run, json, **asked, source=source)
             return None
-        options = {"source": source, "require_fabric": require_fabric, "plan_only": plan, "width": run.width(width)}
-        return _sync(run, found, json=json, image=image, recipe=recipe, hosts=hosts, **options)
+        sending = {"source": source, "require_fabric": require_fabric, "plan_only": plan}
+        return _sync(run, json, **asked, **sending, width=run.width(width))
 
 
 @task(name="ensure-image", auto_shortflags=False, iterable=["host", "group"], help={**NAMING, **SENDING})
@@ -98,9 +97,8 @@ def ensure_image(
         inv ensure-image --recipe x launch
     """
     with edge(c) as run:
-        found, hosts = run.cluster(cluster), (*words(host), *words(group))
-        options = {"source": source, "require_fabric": require_fabric, "width": run.width(width)}
-        return _sync(run, found, json=json, image=image, recipe=recipe, hosts=hosts, **options)
+        asked = _asked(run, cluster, host, group, image=image, recipe=recipe, source=source)
+        return _sync(run, json, **asked, require_fabric=require_fabric, width=run.width(width))
 
 
 @task(auto_shortflags=False, iterable=["host", "group"], help=NAMING)
@@ -125,10 +123,9 @@ def images(
         from ..report.images import images_json, images_table
         from ..report.stdout import emit, emit_json
 
-        found, hosts, at_once = run.cluster(cluster), (*words(host), *words(group)), run.width(width)
+        asked, at_once = _asked(run, cluster, host, group, image=image, recipe=recipe), run.width(width)
         with run.progress() as progress:
-            options: dict[str, Any] = {"width": at_once, "scripts": run.scripts(), "progress": progress}
-            nodes = look(found, image=image, recipe=recipe, hosts=hosts, **options)
+            nodes = look(**asked, width=at_once, progress=progress)
         if json:
             emit_json(run.mask.values(images_json(nodes)))
         else:
@@ -138,15 +135,23 @@ def images(
         return nodes
 
 
-def _sync(run: Edge, cluster: Cluster, *, json: bool, **options: Any) -> SyncReport:
+def _asked(
+    run: Edge, cluster: str | Path | None, *hosts: Sequence[str] | str | None, **fields: str | None
+) -> dict[str, Any]:
+    """What all three tasks are told, by the names that the functions of ``images`` have for it."""
+    labels = tuple(label for each in hosts for label in words(each))
+    return {"cluster": run.cluster(cluster), "hosts": labels, "scripts": run.scripts(), **fields}
+
+
+def _sync(run: Edge, json: bool, **asked: Any) -> SyncReport:
     from ..images.sync import sync_image as sync
     from ..report.images import plan_json, plan_table, sync_failures, sync_table
     from ..report.stdout import emit, emit_json
 
     with run.progress() as progress:
         live: Progress = progress if sys.stderr is not None and sys.stderr.isatty() else silent
-        report = sync(cluster, scripts=run.scripts(), progress=progress, live=live, **options)
-    planned = bool(options.get("plan_only"))
+        report = sync(**asked, progress=progress, live=live)
+    planned = bool(asked.get("plan_only"))
     if json:
         emit_json(run.mask.values(plan_json(report) if planned else report.as_json()))
     else:
@@ -157,13 +162,10 @@ def _sync(run: Edge, cluster: Cluster, *, json: bool, **options: Any) -> SyncRep
     return report
 
 
-def _print_scripts(
-    run: Edge, cluster: Cluster, image: str | None, recipe: str | None, hosts: Sequence[str], json: bool
-) -> None:
+def _print_scripts(run: Edge, json: bool, **asked: Any) -> None:
     from ..images.dry import dry_run
     from ..report.stdout import emit
 
     if json:
         raise UsageError("--dry-run prints scripts, not JSON", hint="leave --json out")
-    planned = dry_run(cluster, image=image, recipe=recipe, hosts=hosts, scripts=run.scripts())
-    emit("\n".join(run.mask(f"# --- {label}: {script.name}\n{script.text}") for label, script in planned))
+    emit("\n".join(run.mask(f"# --- {label}: {script.name}\n{script.text}") for label, script in dry_run(**asked)))

@@ -2,8 +2,9 @@
 # Prints a line a fact, `__FDL_<NAME>__ <bytes of the value> <value>`, which fdl_tasks/images/facts.py reads;
 # the last one is __FDL_END__. Changes nothing; with PROVE=1 a container CONTAINER is created and removed again.
 {% include "prolog.sh" %}
+{% include "images/engine.sh" %}
+{% include "images/container.sh" %}
 IMAGE={{ image }}
-ENGINE={{ docker_host }}
 PROVE={{ prove }}
 CONTAINER={{ container }}
 MOST={{ most }}
@@ -20,9 +21,8 @@ finish() {
     exit 0
 }
 first_of_archive() { # what stands in the first 64 KiB of the image's archive, and what docker says of it
-    { "$@" save "$IMAGE" 2>&3 | head -c 65536 | tar -tf - 2>/dev/null; } 3>&1
+    { engine save "$IMAGE" 2>&3 | head -c 65536 | tar -tf - 2>/dev/null; } 3>&1
 }
-docker_rm() { "$@" rm -f "$CONTAINER" >/dev/null 2>&1; }
 room() {
     kib=$(df -Pk -- "$1" 2>/dev/null | awk 'NR > 1 { for (i = NF; i > 4; i--) if ($i ~ /^[0-9]+%$/) { print $(i - 1); exit } }')
     [ -z "$kib" ] || say FREE "$kib $1"
@@ -41,19 +41,13 @@ say USER "$(id -un 2>/dev/null | line)"
 
 command -v docker >/dev/null 2>&1 || { say NODOCKER "$(printf %s "$PATH" | line)" && finish; }
 way=user
-if [ -n "$ENGINE" ]; then
-    way=host
-    set -- docker --host "$ENGINE"
-else
-    set -- docker
-fi
-version=$("$@" version --format "$JSON" 2>&1)
+[ -z "$ENGINE" ] || way=host
+version=$(engine version --format "$JSON" 2>&1)
 code=$?
 case $code$way$version in
     [1-9]*user*"permission denied"*)
         if asked=$(sudo -n docker version --format "$JSON" 2>&1); then
-            way=sudo code=0 version=$asked
-            set -- sudo -n docker
+            way=sudo code=0 version=$asked SUDO=1
         else
             say SUDO "$(words "$asked")"
         fi
@@ -62,30 +56,24 @@ esac
 [ "$code" -eq 0 ] || { say REFUSED "$(words "$version")" && finish; }
 say WAY "$way"
 say VERSION "$(value "$version")"
-info=$("$@" info --format "$INFO" 2>&1) || say NOINFO "$(words "$info")"
+info=$(engine info --format "$INFO" 2>&1) || say NOINFO "$(words "$info")"
 say INFO "$(value "$info")"
 
-if image=$("$@" image inspect --format "$JSON" -- "$IMAGE" 2>&1); then
+if image=$(engine image inspect --format "$JSON" -- "$IMAGE" 2>&1); then
     say IMAGE "$(value "$image")"
-    say SIZES "$("$@" history --no-trunc --human=false --format "$SIZE" -- "$IMAGE" 2>/dev/null | line)"
+    say SIZES "$(engine history --no-trunc --human=false --format "$SIZE" -- "$IMAGE" 2>/dev/null | line)"
     case $info in
         *io.containerd.snapshotter*) # such a store keeps the name of an image whose content never arrived
-            archive=$(first_of_archive "$@")
+            archive=$(first_of_archive)
             say ARCHIVE "$(printf %s "$archive" | line 60000)"
             case $archive in
-                *manifest.json*) say MANIFEST "$("$@" save "$IMAGE" 2>/dev/null | head -c 65536 | tar -xOf - manifest.json 2>/dev/null)" ;;
+                *manifest.json*) say MANIFEST "$(engine save "$IMAGE" 2>/dev/null | head -c 65536 | tar -xOf - manifest.json 2>/dev/null)" ;;
             esac
             ;;
     esac
     if [ "$PROVE" = 1 ]; then
-        # outside every function, in which "$@" would be something else
-        trap 'docker_rm "$@"' EXIT
-        trap 'exit 143' HUP INT TERM
-        created=$("$@" create --pull=never --network none --name "$CONTAINER" --entrypoint /fdl -- "$IMAGE" 2>&1)
-        code=$?
-        docker_rm "$@"
-        trap - EXIT HUP INT TERM
-        say CREATED "$code $(printf %s "$created" | line)"
+        created=$(with_container create --pull=never --network none --name "$CONTAINER" --entrypoint /fdl -- "$IMAGE" 2>&1)
+        say CREATED "$? $(printf %s "$created" | line)"
     fi
 else
     say NOIMAGE "$(words "$image")"
@@ -98,8 +86,9 @@ case $info in
         ! [ -S /run/containerd/containerd.sock ] || room /var/lib/containerd ;; # a containerd of the system's own
 esac
 
-"$@" image ls --quiet --no-trunc 2>/dev/null | awk '!seen[$0]++' | head -n "$MOST" |
-    xargs "$@" image inspect --format "$JSON" -- 2>/dev/null | head -c 2500000 |
+# shellcheck disable=SC2046 # ids are words
+engine image inspect --format "$JSON" -- \
+    $(engine image ls --quiet --no-trunc 2>/dev/null | awk '!seen[$0]++' | head -n "$MOST") 2>/dev/null | head -c 2500000 |
     while IFS= read -r other; do
         case $other in '{'*) say OTHER "$other" ;; esac
     done

@@ -65,7 +65,7 @@ watch() { # watch <number> <name> <pid>: says how far it is, ends it when it sta
     before='' still=0
     while sleep 1 >/dev/null 2>&1; do
         now=$(position "$3")
-        [ -z "$now" ] || printf '{"target": "%s", "bytes": %s}\n' "$2" "$now"
+        [ -z "$now" ] || printf '{"target": %s, "bytes": %s}\n' "$2" "$now"
         if [ "$now" = "$before" ]; then still=$((still + 1)); else still=0 before=$now; fi
         if [ "$now" = "$size" ]; then limit=$FDL_LOAD_STALL why="its load made no progress for $limit s"
         else limit=$FDL_STALL why="it took no byte for $limit s"; fi
@@ -74,7 +74,7 @@ watch() { # watch <number> <name> <pid>: says how far it is, ends it when it sta
 }
 
 load() { # load <number> <name> <count> <word>...
-    number=$1 name=$2 began=$(date +%s)
+    number=$1 name=$(printf %s "$2" | json) began=$(date +%s)
     shift 2
     (first "$@") <image.tar >"said.$number" 2>&1 9>&- & # the lock is the script's alone
     child=$!
@@ -86,7 +86,7 @@ load() { # load <number> <name> <count> <word>...
     why=null
     [ ! -s "why.$number" ] || why=$(json <"why.$number")
     said=$(tail -n 40 "said.$number" | tr -d '\000-\010\013-\037' | tr '\t' ' ' | sed 's/[\\"]/\\&/g; s/^/"/; s/$/"/' | paste -sd, -)
-    printf '{"target": "%s", "bytes": %s, "seconds": %s, "code": %s, "said": [%s], "error": %s, "late": false}\n' \
+    printf '{"target": %s, "bytes": %s, "seconds": %s, "code": %s, "said": [%s], "error": %s, "late": false}\n' \
         "$name" "$size" "$(($(date +%s) - began))" "$code" "$said" "$why"
 }
 
@@ -98,6 +98,7 @@ found=$(room)
 tidy() { rm -rf -- "${found#* }/$FDL_NAME".*; } # by the name: mktemp itself may be ended
 trap tidy EXIT
 trap 'exit 143' HUP INT TERM
+trap : PIPE # what a shell says of its ended child goes nowhere then, and must not end it before its clean-up
 command -v tar >/dev/null || finish "the source has neither python3 3.8 nor tar to check the archive with: install one"
 directory=$(mktemp -d "${found#* }/$FDL_NAME.XXXXXX") || exit 1
 cd "$directory" || exit 1

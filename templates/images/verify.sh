@@ -3,19 +3,17 @@
 {% include "prolog.sh" %}
 {% include "images/say.sh" %}
 {% include "images/engine.sh" %}
+{% include "images/container.sh" %}
 IMAGE={{ image }}
 CONTAINER={{ container }}
 JSON={{ json }}
 
-trap remove EXIT
-trap 'late=2; exit 143' HUP INT TERM
 if shown=$(engine image inspect --format "$JSON" -- "$IMAGE" 2>&1); then
     say IMAGE "$(printf '%s\n' "$shown" | grep '^{' | head -n 1)" # past warnings
     # an entrypoint of our own: an image without any could not be created either
-    created=$(engine create --pull=never --network none --name "$CONTAINER" --entrypoint /fdl -- "$IMAGE" 2>&1)
+    created=$(with_container create --pull=never --network none --name "$CONTAINER" --entrypoint /fdl -- "$IMAGE" 2>&1)
     say CREATED "$? $(printf %s "$created" | line)"
 else
-    trap - EXIT
     say NOIMAGE "$(printf %s "$shown" | line)"
 fi
 say END ''

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.e2e.site import EXAMPLE, Site, copy_example
+from tests.e2e.site import EXAMPLE, Site
 from tests.lab.compose import write_compose
 from tests.lab.engine import Engine, Store
 from tests.lab.lab import Lab
@@ -35,21 +35,12 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return copy_example(tmp_path_factory.mktemp("example"))
-
-
 @pytest.fixture
-def site(lab: Lab, example: Path, tmp_path: Path) -> Site:
+def site(site: Site) -> Site:
     """Two workers with unlike variants, that see the project under unlike paths."""
-    project = tmp_path / "site" / "mono"
-    shutil.copytree(example, project, symlinks=True)
-    (tmp_path / "data").mkdir()
-    made = Site(lab, project, tmp_path / "data")
-    made.add("blackwell", "/srv/mono", CU128)
-    made.add("plain", "/mnt/nas/mono", CPU)
-    return made
+    site.add("blackwell", "/srv/mono", CU128)
+    site.add("plain", "/mnt/nas/mono", CPU)
+    return site
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.e2e.site import Site, copy_example, eventually
+from tests.e2e.site import Site, eventually
 from tests.lab.compose import compose_service, write_compose
 from tests.lab.engine import Engine, Store
 from tests.lab.lab import Lab
@@ -19,11 +19,6 @@ from tests.lab.lab import Lab
 pytestmark = pytest.mark.docker
 
 CU128, CU126, CPU = "precompiled/cu128", "precompiled/cu126", "precompiled/cpu"
-
-
-@pytest.fixture(scope="module")
-def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return copy_example(tmp_path_factory.mktemp("example"))
 
 
 @pytest.fixture(scope="module", params=list(Store), ids=str)
@@ -35,13 +30,10 @@ def docker(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Engine]:
 
 
 @pytest.fixture
-def site(lab: Lab, docker: Engine, example: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+def site(site: Site, docker: Engine, monkeypatch: pytest.MonkeyPatch) -> Site:
     monkeypatch.setenv("DOCKER_HOST", docker.host)
-    project = tmp_path / "site" / "mono"
-    shutil.copytree(example, project, symlinks=True)
-    write_compose(project)
-    (tmp_path / "data").mkdir()
-    return Site(lab, project, tmp_path / "data")
+    write_compose(site.project)
+    return site
 
 
 def two(site: Site, docker: str = "cuda", **top: Any) -> None:

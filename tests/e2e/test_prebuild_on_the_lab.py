@@ -10,23 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.site import Site, copy_example, eventually
+from tests.e2e.site import Site, eventually
 from tests.lab.lab import Lab
 
 CU128, CU126, CPU = "precompiled/cu128", "precompiled/cu126", "precompiled/cpu"
-
-
-@pytest.fixture(scope="module")
-def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return copy_example(tmp_path_factory.mktemp("example"))
-
-
-@pytest.fixture
-def site(lab: Lab, example: Path, tmp_path: Path) -> Site:
-    project = tmp_path / "site" / "mono"
-    shutil.copytree(example, project, symlinks=True)
-    (tmp_path / "data").mkdir()
-    return Site(lab, project, tmp_path / "data")
 
 
 def three(site: Site) -> None:

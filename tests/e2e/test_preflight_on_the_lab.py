@@ -8,25 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.site import Site, copy_example, eventually
-from tests.lab.lab import Lab
+from tests.e2e.site import Site, eventually
 
 ARCH = "precompiled/cu128"
-
-
-@pytest.fixture(scope="module")
-def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return copy_example(tmp_path_factory.mktemp("example"))
-
-
-@pytest.fixture
-def site(lab: Lab, example: Path, tmp_path: Path) -> Site:
-    import shutil
-
-    project = tmp_path / "site" / "mono"
-    shutil.copytree(example, project, symlinks=True)
-    (tmp_path / "data").mkdir()
-    return Site(lab, project, tmp_path / "data")
 
 
 def found(report: dict[str, Any], label: str) -> dict[str, str]:

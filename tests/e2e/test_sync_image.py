@@ -132,12 +132,13 @@ def test_a_dry_run_prints_the_scripts_and_opens_no_connection(site: ImageSite) -
         "b: images/probe.sh",
         "<source>: images/ways.sh",
         "<source>: images/send.sh",
+        "<target>: images/load.sh",
         "<target>: images/verify.sh",
         "<target>: images/exec.sh",
     ]
     for head, _, script in parts:
         subprocess.run(["sh", "-n"], input=script, check=True, text=True)
-        assert "dry:1" in script or head.endswith("ways.sh")
+        assert "dry:1" in script or head.endswith(("ways.sh", "load.sh"))
 
 
 def test_a_dry_run_needs_no_node_to_be_up(site: ImageSite) -> None:

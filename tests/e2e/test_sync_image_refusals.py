@@ -54,7 +54,7 @@ def test_an_image_that_no_node_has_is_an_error_and_not_a_pull(site: ImageSite) -
         (("--image", "tiny:1", "--source", "z"), "the source 'z' is none of the nodes next: nodes: a, b"),
         (("--image", "tiny:1", "--group", "z"), "'z' names no worker and no group"),
         (("--image", "tiny:1", "--host", "z"), "known workers: a, b; groups: pair"),
-        (("--recipe", "z"), "z"),
+        (("--recipe", "z"), "no recipe 'z'"),
         (("--recipe", "x", "--image", "tiny:1"), "name the image by --recipe or by --image, one of them"),
         ((), "name the image by --recipe or by --image, one of them"),
     ],

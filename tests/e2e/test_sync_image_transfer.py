@@ -9,7 +9,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
@@ -336,10 +336,36 @@ def test_a_delta_that_does_not_suffice_any_more_is_repeated_in_full(site: ImageS
 
 # -- the user ------------------------------------------------------------------------------------
 
-HANGS = {
-    "probe": '[ "$1" != version ] || { touch /run/hangs; exec sleep 1000; }',
-    "transfer": '[ "$1" != load ] || { touch /run/hangs; exec sleep 1000; }',
+PROBED = """case $1 in run | create)
+    [ "${!#}" != "exit 0" ] || { touch /run/hangs; set -- "${@:1:$#-1}" "sleep 1000"; }
+esac"""
+LOADING = '[ "$1" != load ] || { touch /run/hangs; exec sleep 1000; }'
+# What hangs then: a node, its program, and what that does instead of its work.
+HANGS: dict[str, tuple[str, str, str]] = {
+    "probe": ("b", "docker", '[ "$1" != version ] || { touch /run/hangs; exec sleep 1000; }'),
+    "ways": ("a", "ssh", "touch /run/hangs; exec sleep 1000"),
+    "transfer-26": ("c", "docker", LOADING),
+    "transfer-28": ("b", "docker", LOADING),
+    "exec-probe-26": ("c", "docker", PROBED),
+    "exec-probe-28": ("b", "docker", PROBED),
 }
+
+
+@contextlib.contextmanager
+def hanging(site: ImageSite, phase: str) -> Iterator[Callable[[], bool]]:
+    """Whether it has come so far that it hangs."""
+    label, program, does = HANGS[phase]
+    node = site.nodes[label]
+    mark = node.path("/run/hangs")
+    node.stand_in(program, f"#!/bin/bash\n{does}\n{PASSED_ON}\n")
+    try:
+        yield mark.exists
+    finally:
+        mark.unlink(missing_ok=True)
+        if program == "docker":
+            node.stand_in(program, f"#!/bin/sh\n{PASSED_ON}\n")
+        else:
+            node.path(f"/lab/bin/{program}").unlink()
 
 
 @pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
@@ -347,19 +373,57 @@ HANGS = {
 def test_ended_by_the_user_it_leaves_nothing_anywhere(site: ImageSite, phase: str, by: signal.Signals) -> None:
     site.use("a", "b", "c")
     image = f"ended-{phase}:{by.value}"
-    site.build("a", image, [20 * MB, by.value])
-    node = site.nodes["b"]
-    with docker_does(site, "b", HANGS[phase]), started(site, "sync-image", "--image", image) as process:
-        try:
-            assert eventually(node.path("/run/hangs").exists, 45), process.poll()
-            process.send_signal(by)
-            out, err = process.communicate(timeout=2)
-        finally:
-            node.path("/run/hangs").unlink(missing_ok=True)
+    layers = [20 * MB, by.value]
+    site.build("a", image, layers)
+    if "exec" in phase:  # only its start is missing there
+        for label in "bc":
+            site.engines["a"].give(site.engines[label], image)
+    words = ("sync-image", "--image", image, "--source", "a")
+    with hanging(site, phase) as hangs, started(site, *words) as process:
+        assert eventually(hangs, 45), process.poll()
+        process.send_signal(by)
+        out, err = process.communicate(timeout=2)
+        assert nothing_left(site)
     assert process.returncode == 130
     assert "Traceback" not in err
-    assert nothing_left(site)
+    assert "may be left" not in err
     assert "synced" not in out
+
+
+def test_ended_while_the_source_is_out_of_reach_it_says_what_may_be_left_there(site: ImageSite, victim: str) -> None:
+    site.use(victim, "c")
+    site.build(victim, "cable-x:1", BIG)
+    node = site.nodes[victim]
+    with gate(site, victim) as held, started(site, "sync-image", "--image", "cable-x:1") as process:
+        held.reached()
+        node.cut()
+        try:
+            process.send_signal(signal.SIGINT)
+            err = process.communicate(timeout=2.5)[1]
+        finally:
+            node.mend()
+        assert process.returncode == 130
+        assert re.search(rf"a directory fdl-send-\w+\.\*\s+may\s+be\s+left\s+on\s+{victim}", err), err
+        node.kill_sessions()  # sshd itself notices much later that nobody is there
+        assert nothing_left(site)
+
+
+def test_what_a_killed_sender_left_on_the_source_is_removed_over_another_connection(
+    site: ImageSite, victim: str
+) -> None:
+    site.use(victim, "c")
+    site.build(victim, "rest-x:1", BIG)
+    node = site.nodes[victim]
+    with gate(site, victim) as held, started(site, "sync-image", "--image", "rest-x:1", "--json") as process:
+        held.reached()
+        folders = node.exec("find", "/tmp", "-name", "fdl-send-*").stdout.split()
+        node.exec("pkill", "-KILL", "-f", "^(sh -c .*__FDL_START__|python3 -I -S -c)")  # no trap runs
+        held.open()
+        report = json.loads(process.communicate(timeout=30)[0])
+    assert len(folders) == 1
+    assert process.returncode == 1
+    assert "may be left" not in report["nodes"]["c"]["error"]
+    assert nothing_left(site)
 
 
 # -- two runs ------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.builds.elves import NEWER, library
-from tests.e2e.site import Site, copy_example, eventually
+from tests.e2e.site import Site, eventually
 from tests.lab.lab import Lab
 from tests.lab.node import Node
 
@@ -22,19 +22,6 @@ SLUG = "precompiled-cu128"
 BIN = f"target/cluster/node/{SLUG}/release/ddp-bench"
 PLACE = '"$FDL_TARGET_DIR/release"'
 REAL_LDD = "exec /usr/bin/ldd"
-
-
-@pytest.fixture(scope="module")
-def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return copy_example(tmp_path_factory.mktemp("example"))
-
-
-@pytest.fixture
-def site(lab: Lab, example: Path, tmp_path: Path) -> Site:
-    project = tmp_path / "site" / "mono"
-    shutil.copytree(example, project, symlinks=True)
-    (tmp_path / "data").mkdir()
-    return Site(lab, project, tmp_path / "data")
 
 
 @pytest.fixture

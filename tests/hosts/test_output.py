@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fdl_tasks.hosts import output
-from fdl_tasks.hosts.output import START, Lines, Stream
+from fdl_tasks.hosts.output import START, Lines, Stream, reason
 
 ANY = b"caf\xc3\xa9 \xe2\x82\xac\r\n\xff\xfe broken\n\nlast"
 
@@ -57,3 +57,35 @@ def test_lines_are_handed_on_as_they_come() -> None:
     assert seen == [("err", "one")]
     made.finish()
     assert seen == [("err", "one"), ("err", "tw")]
+
+
+NO_KEY = "Warning: Identity file /k/id not accessible: No such file or directory."
+ADDED = "Warning: Permanently added 'jump' (ED25519) to the list of known hosts."
+WEAK = [
+    "** WARNING: connection is not using a post-quantum key exchange algorithm.",
+    '** This session may be vulnerable to "store now, decrypt later" attacks.',
+]
+DENIED = "root@10.0.0.2: Permission denied (publickey)."
+
+
+@pytest.mark.parametrize(
+    ("lines", "last", "why"),
+    [
+        ([], 3, ""),
+        (["", "  \r"], 3, ""),
+        (["one", "two", "three", "four\r"], 3, "two; three; four"),
+        (["banner", "ssh: connect to host b port 22: Connection refused"], 1,
+         "ssh: connect to host b port 22: Connection refused"),
+        ([NO_KEY, "ssh: connect to host b port 22: Connection timed out"], 3,
+         "ssh: connect to host b port 22: Connection timed out"),
+        ([NO_KEY, ADDED, "a", "b", "c"], 3, "a; b; c"),
+        (["why", ADDED], 1, "why"),
+        ([ADDED], 1, ""),
+        ([*WEAK, "Connection closed by 10.0.0.2 port 22"], 3, "Connection closed by 10.0.0.2 port 22"),
+        ([NO_KEY, ADDED, DENIED], 3,
+         f"{DENIED}; Identity file /k/id not accessible: No such file or directory."),
+        ([ADDED, DENIED], 3, DENIED),
+    ],
+)  # fmt: skip
+def test_the_reason_is_what_tells_why_and_no_warning(lines: list[str], last: int, why: str) -> None:
+    assert reason(lines, last) == why

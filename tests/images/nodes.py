@@ -58,7 +58,7 @@ class Node(FakeHost):
 
     def __init__(self, label: str, image: dict[str, Any] | None = None, others: Sequence[dict[str, Any]] = ()):
         super().__init__(label, self._answer)
-        self.shown, self.others, self.python = image, list(others), "3.11"
+        self.shown, self.others, self.python, self.tools = image, list(others), "3.11", ""
         self.odd, self.ends = defaultdict[str, list[Odd]](list), defaultdict[str, list[dict[str, Any]]](list)
         self.peers: dict[str, Node] = {}
         self.jobs: list[dict[str, Any]] = []
@@ -91,6 +91,7 @@ class Node(FakeHost):
 
     def _probe(self) -> Completed:
         engine = [("WAY", "user"), ("VERSION", VERSION), ("INFO", INFO), ("PYTHON", self.python)]
+        engine += [("FREE", "1000000000 /"), ("TOOLS", self.tools)]
         return said(*engine, *self._facts(), *(("OTHER", json.dumps(other)) for other in self.others))
 
     def _verify(self) -> Completed:

@@ -8,6 +8,8 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from fdl_tasks.errors import Stage, TransportError
-from fdl_tasks.hosts.fanout import Cancel
+from fdl_tasks.errors import Cancelled, Stage, TransportError
+from fdl_tasks.hosts.fanout import LEAVE, Cancel
 from fdl_tasks.hosts.local import Local
 from fdl_tasks.images import archive
 from fdl_tasks.images.addresses import Way
@@ -176,14 +178,61 @@ def test_targets_of_another_platform_are_served_by_a_save_of_their_own() -> None
     ]
 
 
-def test_a_lost_source_is_every_unfinished_targets_error() -> None:
-    found = sent_over(FakeHost("s", TransportError(Stage.LOST, "cut", where="s")), FULL)
+LOST, CLEANED = TransportError(Stage.LOST, "cut", where="s"), Completed(0, "", "", 0.1)
+
+
+def test_a_lost_source_is_every_unfinished_targets_error_and_is_cleaned_over_another_connection() -> None:
+    host = FakeHost("s", LOST, CLEANED)
+    found = sent_over(host, FULL)
     assert {sent.error for sent in found.values()} == {"the source was lost: s: connection lost: cut"}
+    assert [script.name for script in host.scripts] == ["images/send.sh", "images/clean.sh"]
+    name = next(line for line in host.scripts[0].text.splitlines() if line.startswith("FDL_NAME="))
+    assert name in host.scripts[1].text.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"), [(LOST, "s: connection lost: cut"), (Completed(1, "", "busy", 0.1), "rm ended with 1: busy")]
+)
+def test_a_source_that_stays_lost_is_an_error_that_says_what_may_be_left_and_how_to_remove_it(
+    answer: Any, why: str
+) -> None:
+    error = sent_over(FakeHost("s", LOST, answer), FULL)["a"].error or ""
+    assert f" may be left on s, which could not be cleaned ({why}); there: rm -rf " in error
 
 
 def test_a_script_that_fails_says_why() -> None:
-    found = sent_over(FakeHost("s", Completed(127, "", "sh: python3: not found\n", 0.1)), FULL)
+    found = sent_over(FakeHost("s", Completed(127, "", "sh: python3: not found\n", 0.1), CLEANED), FULL)
     assert found["a"].error == "the script on the source ended with 127; sh: python3: not found"
+
+
+def cancelled(anew: FakeHost) -> list[str]:
+    """A transfer that the user ends; the notes that are told."""
+    events: list[Event] = []
+    sending = Sending(SOURCE, "app:1", NODES, PINNED, run="1")
+    with pytest.raises(Cancelled):
+        send(FakeHost("s", Cancelled("ended")), sending, FULL, WAYS, progress=events.append, anew=lambda: anew)
+    return [event.text for event in events if event.kind is Kind.NOTE]
+
+
+def test_after_ctrl_c_the_source_is_cleaned_over_another_connection_or_told_what_may_be_left() -> None:
+    anew = FakeHost("s", CLEANED)
+    assert cancelled(anew) == []
+    assert [script.name for script in anew.scripts] == ["images/clean.sh"] and anew.closed
+    notes = cancelled(FakeHost("s", LOST))
+    assert len(notes) == 1 and "fdl-send-1.* may be left on s" in notes[0] and "rm -rf" in notes[0]
+
+
+def test_after_ctrl_c_a_source_that_does_not_answer_is_not_waited_for() -> None:
+    forever, began = threading.Event(), time.monotonic()
+
+    def hang(script: Script) -> Completed:
+        forever.wait(20)
+        return CLEANED
+
+    notes = cancelled(FakeHost("s", hang))
+    forever.set()
+    assert time.monotonic() - began < LEAVE
+    assert len(notes) == 1 and "it did not answer in 1.2 s" in notes[0]
 
 
 def test_without_python_it_goes_by_a_file_in_full() -> None:
@@ -269,7 +318,7 @@ def test_each_way_tells_a_failed_load_from_a_failed_login(source: NodeFacts, ben
     bench.program("ssh", "echo 'Permission denied (publickey).' >&2; exit 255")
     lost = bench.send("a", source=source)["a"]
     assert (lost.error, lost.retry) == ("ssh ended with 255: Permission denied (publickey).", "way")
-    assert (lost.address, len(lost.notes)) == ("192.168.0.1", 1 + (source is OLD))
+    assert (lost.address, len(lost.notes)) == ("192.168.0.1", 2 + (source is OLD))  # the next address, then alone
 
 
 @pytest.mark.subprocess
@@ -339,7 +388,7 @@ def test_clean_removes_what_is_left_of_one_run_only(bench: Bench) -> None:
         (bench.folder / "tmp" / name).mkdir()
         (bench.folder / "tmp" / name / "known_hosts").write_text("x")
     with Local("s", Cancel(), bench.env) as host:
-        archive.clean(host, "1")
+        assert archive.clean(host, "1") is None
     assert bench.left() == ["fdl-send-12.abc"]
 
 

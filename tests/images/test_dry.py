@@ -22,6 +22,7 @@ def test_every_script_is_there_in_the_order_of_the_run(tmp_path: Path) -> None:
         ("b", "images/probe.sh"),
         ("<source>", "images/ways.sh"),
         ("<source>", "images/send.sh"),
+        ("<target>", "images/load.sh"),
         ("<target>", "images/verify.sh"),
         ("<target>", "images/exec.sh"),
     ]
@@ -31,7 +32,7 @@ def test_the_image_and_the_nodes_own_settings_stand_in_them(tmp_path: Path) -> N
     cluster = make_cluster(tmp_path, changes={"b": {"docker_host": "tcp://b:2375"}}, a=None, b=None)
     texts = [script.text for _, script in dry_run(cluster, image="repo/app:7")]
     assert "ENGINE=''" in texts[0] and "ENGINE=tcp://b:2375" in texts[1].replace("'", "")
-    assert all("repo/app:7" in text for text in (*texts[:2], *texts[3:]))
+    assert all("repo/app:7" in text for text in (*texts[:2], texts[3], *texts[5:]))
     assert "<known_hosts>" in texts[2]
 
 
@@ -51,3 +52,11 @@ def test_a_recipe_and_the_named_nodes_count(tmp_path: Path) -> None:
 def test_without_an_image_there_is_nothing_to_print(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--recipe or by --image"):
         dry_run(make_cluster(tmp_path, a=None))
+
+
+def test_a_source_that_is_named_stands_in_place_of_the_unknown_one(tmp_path: Path) -> None:
+    cluster = make_cluster(tmp_path, a=None, b=None)
+    labels = [label for label, _ in dry_run(cluster, image="app:1", source="b")]
+    assert labels == ["a", "b", "b", "b", "<target>", "<target>", "<target>"]
+    with pytest.raises(UsageError, match="the source 'z' is none of the nodes"):
+        dry_run(cluster, image="app:1", source="z")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fdl_tasks.images.facts import ImageFacts, parse
-from fdl_tasks.images.identity import Proof, same
+from fdl_tasks.images.identity import Proof, fingerprint, same
 
 CASES = Path(__file__).parent.parent / "cases/images/probe"
 ENGINES = ("graphdriver-26", "graphdriver-28", "containerd-26", "containerd-28")
@@ -53,6 +53,7 @@ def shown(engine: str, name: str) -> ImageFacts:
 def test_the_ladder_is_the_full_id_then_the_content(changes: dict[str, Any], proof: Proof | None) -> None:
     other = replace(IMAGE, **changes)
     assert (same(IMAGE, other), same(other, IMAGE)) == (proof, proof)
+    assert (fingerprint(IMAGE) == fingerprint(other)) is (proof is not None)
 
 
 @pytest.mark.parametrize("there", ENGINES)
@@ -60,6 +61,7 @@ def test_the_ladder_is_the_full_id_then_the_content(changes: dict[str, Any], pro
 def test_one_image_is_the_same_on_every_engine(here: str, there: str) -> None:
     a, b = shown(here, "present"), shown(there, "present")
     assert same(a, b) is (Proof.ID if here[:5] == there[:5] else Proof.CONTENT)
+    assert fingerprint(a) == fingerprint(b)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -156,6 +156,12 @@ def test_other_failures_are_final(engine: str, case: str) -> None:
     assert judged.error and not judged.again and not judged.note
 
 
+@pytest.mark.parametrize("code", [1, 2, 124, 128, 255])
+def test_only_dockers_own_exit_codes_tell_of_a_program_that_is_not_there(code: int) -> None:
+    judged = judge.started(Ran(code, 'exec: "/bin/sh": not found'), SHELL, Ran(0, ""))
+    assert judged.error and not judged.again and not judged.note
+
+
 @pytest.mark.parametrize("case", ["stopped-28", "denied-26", "containerd-26-ghost", "containerd-28-ghost"])
 def test_an_engine_that_will_not_is_no_missing_program(case: str) -> None:
     judged = judge.started(captured(case), SHELL, Ran(0, ""))

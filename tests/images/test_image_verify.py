@@ -17,6 +17,7 @@ import pytest
 from fdl_tasks.cluster.image import ImageRef
 from fdl_tasks.errors import Cancelled, ScriptError
 from fdl_tasks.hosts.fanout import Cancel
+from fdl_tasks.images import probe
 from fdl_tasks.images.facts import NodeFacts
 from fdl_tasks.images.identity import Proof
 from fdl_tasks.images.judge import SHELL, Ran
@@ -60,6 +61,11 @@ class Box:
     def deeds(self) -> list[str]:
         """The first word of each call but those that only remove."""
         return [word for call in self.calls() if (word := call.split()[1]) != "rm"]
+
+    def start(self, script: Script) -> subprocess.Popen[bytes]:
+        argv = [*self._shell, "-c", script.text]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(argv, env=self.env(), stdout=pipe, stderr=pipe, start_new_session=True)
 
     def _run(self, script: Script) -> Completed:
         argv = [*self._shell, "-c", script.text]
@@ -224,17 +230,35 @@ def test_an_answer_that_was_cut_off_is_an_error() -> None:
         verify(make_node("n"), FakeHost("n", Completed(137, "__FDL_IMAGE__ 2 {}\n", "", 0.1)), wished(), Cancel())
 
 
-@pytest.mark.parametrize("deed", ["verify", "exec"])
-def test_an_ended_script_takes_its_container_with_it(tmp_path: Path, deed: str) -> None:
-    box = Box(tmp_path, ["sh"])
-    box.answers(GOOD | dict.fromkeys(("create*", "run*"), f": >'{tmp_path}/made'; exec sleep 60"))
+PROBED = {"version*": """echo '{"Server":{"ApiVersion":"1.45"}}'""", "info*": "echo {}"}
+# An engine that goes on with what it was asked for when the client that asked is gone.
+MAKES = ": >'{0}/asked'; setsid sh -c \"sleep 1.2; : >'{0}/container'; : >'{0}/came'\"; exit 137"
+
+
+def script_of(deed: str) -> Script:
+    if deed == "probe":
+        return probe.render(Scripts(), ImageRef.parse("app:1"), None, prove=True, nonce="1")
     values: dict[str, Any] = {"json": "{{json .}}"} if deed == "verify" else {"entrypoint": SHELL[0], "arguments": []}
-    script = render(Scripts(), deed, ("docker",), image="app:1", container="fdl-probe-1", **values)
-    argv = ["sh", "-c", script.text]
-    with subprocess.Popen(argv, env=box.env(), stdout=subprocess.DEVNULL, start_new_session=True) as process:
-        wait_for((tmp_path / "made").exists)
-        os.killpg(process.pid, signal.SIGTERM)
-        assert process.wait(timeout=10) == 143
+    return render(Scripts(), deed, ("docker",), image="app:1", container="fdl-probe-1", **values)
+
+
+@pytest.mark.parametrize("deed", ["probe", "verify", "exec"])
+def test_of_an_ended_script_no_container_stays_even_one_that_came_after_its_end(box: Box, deed: str) -> None:
+    folder = box.folder
+    making = dict.fromkeys(("create*", "run*"), MAKES.format(folder))
+    box.answers(GOOD | PROBED | making | {"rm*": f"rm '{folder}/container'"})
+    process = box.start(script_of(deed))
+    wait_for((folder / "asked").exists)
+    assert process.stdout and process.stderr
+    process.stdout.close()  # as when the connection is lost: nobody reads what the shell says of killed children
+    process.stderr.close()
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        os.killpg(process.pid, number)
+        time.sleep(0.3)
+    assert process.wait(timeout=10) < 0
+    wait_for((folder / "came").exists)
+    wait_for(lambda: not (folder / "container").exists())
+    assert (folder / "came").exists() and not (folder / "container").exists()
     assert box.calls()[-1] == "docker rm -f fdl-probe-1"
 
 

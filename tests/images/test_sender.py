@@ -281,6 +281,49 @@ def test_what_is_wrong_with_the_source_is_said_of_the_source(
         assert not {"index.json", "manifest.json"} & set(contents(sending.got("a") + bytes(1024)))
 
 
+def test_a_save_that_gives_no_byte_any_more_is_the_sources_error_though_it_cannot_be_ended(sending: Sending) -> None:
+    sending.limits["load_stall"] = 1.0
+    (sending.folder / "saved").write_bytes(FULL[:2_000_000])
+    sending.group("a", "b")
+    done = sending.run(f"cat '{sending.folder}/saved'; sleep 8; exit 0")  # the sleep outlives the shell that is killed
+    assert done["end"] == "docker save gave no byte for 1 s, 2000000 bytes in all"
+    assert [done[name]["error"] for name in "ab"] == [f"the source failed: {done['end']}"] * 2
+    assert done["seconds"] < 6
+
+
+def test_a_base_that_gives_no_byte_leaves_nothing_out(sending: Sending, archive: Path) -> None:
+    sending.limits["load_stall"] = 1.0
+    sending.group("delta", base=["sh", "-c", "exec sleep 8"])
+    done = sending.run(archive)
+    assert sending.got("delta") == archive.read_bytes()
+    [note] = [line["note"] for line in done["lines"] if "note" in line]
+    assert note.endswith("since the base can't be read: docker save gave no byte for 1 s, 0 bytes in all")
+
+
+def below_zero(**fields: str) -> bytes:
+    """An archive whose first entry says that it has less than no bytes."""
+    info = tarfile.TarInfo("x")
+    info.size, info.pax_headers = 0 if fields else -512, fields
+    return info.tobuf(tarfile.PAX_FORMAT if fields else tarfile.GNU_FORMAT) + FULL
+
+
+def odd_header(records: bytes) -> bytes:
+    info = tarfile.TarInfo("x")
+    info.type, info.size = tarfile.XHDTYPE, len(records)
+    return info.tobuf(tarfile.USTAR_FORMAT) + records.ljust(512, b"\0") + FULL
+
+
+@pytest.mark.parametrize(
+    "saved", [below_zero(), below_zero(size="-512"), odd_header(b"many path=x\n"), odd_header(b"13 size=many\n")]
+)
+def test_a_header_that_makes_no_sense_is_the_sources_error(saved: bytes, sending: Sending) -> None:
+    (sending.folder / "saved").write_bytes(saved)
+    sending.group("a")
+    done = sending.run(sending.folder / "saved")
+    assert (done["end"] or "").startswith("docker save "), done["end"]
+    assert done["a"]["error"] == f"the source failed: {done['end']}"
+
+
 @pytest.mark.parametrize(
     ("entries", "missing"),
     [

@@ -38,6 +38,7 @@ def heard(*lines: str) -> Answer:
 
 END = '{"end": true, "error": null}'
 GOOD = loaded(0, "Loaded image: app:1")
+NO_KEY = "Warning: Identity file /root/.ssh/id not accessible: No such file or directory."
 DROPPED = "kex_exchange_identification: Connection closed by remote host"
 
 
@@ -66,6 +67,11 @@ DROPPED = "kex_exchange_identification: Connection closed by remote host"
         (DELTA, [end(255, "__FDL_LOAD__", "lost"), END], "ssh ended with 255: lost", "way"),
         (FULL, [end(255, DROPPED), END], f"ssh ended with 255: {DROPPED}", "drop"),
         (FULL, [end(255, "__FDL_LOAD__", DROPPED), END], f"ssh ended with 255: {DROPPED}", "way"),  # it had begun
+        (FULL, [end(255, "welcome", "Connection reset by 10.0.0.2 port 22"), END],
+         "ssh ended with 255: welcome; Connection reset by 10.0.0.2 port 22", "drop"),
+        (FULL, [end(255, NO_KEY, "ssh: timed out"), END], "ssh ended with 255: ssh: timed out", "way"),
+        (FULL, [end(255, NO_KEY, DROPPED, "a", "b", "c"), END], "ssh ended with 255: a; b; c", "drop"),
+        (FULL, [end(255, NO_KEY), END], "ssh ended with 255: without a word", "way"),
         (FULL, [end(127, "sh: not found"), END], "ssh ended with 127: sh: not found", "no"),
         (FULL, [end(137), END], "ssh ended with 137: without a word", "no"),
         (FULL, [end(None, "__FDL_LOAD__", error="it took no byte for 120 s"), END],
@@ -120,13 +126,16 @@ def test_one_that_was_too_slow_is_sent_to_alone() -> None:
     assert found.notes == ("it went wrong, so it got a pass of its own after them",)
 
 
-def test_after_a_transport_failure_comes_the_next_address_and_then_nothing() -> None:
+def test_after_a_transport_failure_comes_the_next_address_then_a_pass_of_its_own_and_then_nothing() -> None:
     found = after(DELTA, "way")
     assert found and (found.step, found.ways) == (DELTA.step, (MANAGEMENT,))
     assert found.notes == (
         "fabric address 10.0.0.2 failed (it went wrong), so management address 192.168.0.2 was taken",
     )
-    assert after(found, "way") is None
+    last = after(found, "way")
+    assert last and (last.alone, last.ways) == (True, (MANAGEMENT,))
+    assert last.notes[1] == "its connection failed (it went wrong), so it got a pass of its own after the others"
+    assert after(last, "way") is None
 
 
 def test_a_login_that_was_dropped_is_tried_again_at_the_same_address_before_the_next_one() -> None:

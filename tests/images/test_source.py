@@ -34,6 +34,8 @@ BROKEN: dict[str, Any] = {"complete": False, "flaw": "its store lacks content"}
          "2026-11-30 12:45:05 UTC)"),
         ([node("a", "x", "2026-11-30T13:00:00+02:00"), node("b", "y", "2026-11-30T12:00:00Z")], "b", "the newest of 2 "
          "different images (created 2026-11-30 12:00:00 UTC)"),
+        ([node("a", "x", "2026-11-30T13:00:00+02:00"), node("b", "y", "2026-11-30T10:00:00Z")], "a", "the newest of 2 "
+         "different images (created 2026-11-30 11:00:00 UTC)"),
         ([failed("a", "no route to host"), node("b", "x")], "b", "the only node that has it"),
         ([node("a", "x", complete=None), node("b", "x")], "ba", "every copy has the same content"),
         ([node("a", "x"), node("b", "x", store="containerd"), node("c", store="containerd")], "ba",
@@ -67,6 +69,7 @@ def test_an_older_image_never_replaces_the_newest_whose_copy_is_broken() -> None
         ("0001-01-01T00:00:00Z", NEW),
         ("", NEW),
         ("yesterday", NEW),
+        ("9999-12-31T23:59:59-14:00", NEW),
     ],
 )
 def test_different_contents_whose_dates_do_not_tell_are_an_error_that_names_them(one: str, other: str) -> None:

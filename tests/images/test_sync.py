@@ -109,6 +109,21 @@ def test_all_of_it_is_sent_again_once_only(tmp_path: Path) -> None:
     assert "content digest not found" in error(report, "b")
 
 
+@pytest.mark.parametrize(
+    "found",
+    [
+        said(("IMAGE", json.dumps(shown("xyz"))), ("CREATED", "1 write /x: no space left on device")),
+        said(("IMAGE", json.dumps(shown("pqr"))), ("CREATED", "0 abc")),
+    ],
+    ids=["full disk", "another image"],
+)
+def test_what_sending_again_cannot_mend_is_not_sent_again(tmp_path: Path, found: Completed) -> None:
+    a, b = base_and_target()
+    b.odd["verify"] = [found] * 2
+    assert fates(sync(tmp_path, a, b))["b"] == "failed"
+    assert len(a.jobs) == 1
+
+
 def test_what_was_sent_whole_is_not_sent_again(tmp_path: Path) -> None:
     a, b = Node("a", shown("xyz")), Node("b")
     b.odd["verify"] = [NOT_WHOLE, NOT_WHOLE]
@@ -269,9 +284,27 @@ def test_a_plan_only_looks(tmp_path: Path) -> None:
     c.odd["probe"] = [LOST]
     report = sync(tmp_path, a, b, c, plan_only=True)
     assert report.plan and [(step.target, step.mode) for step in report.plan.todo] == [("b", "full")]
+    assert report.plan.todo[0].address == f"10.77.0.{ord('b')}"
     assert (list(report.nodes), report.ok) == (["c"], False)
-    assert a.asked == b.asked == ["probe"]
+    assert (a.asked, b.asked) == (["probe", "ways"], ["probe"])
     assert all("PROVE=0" in node.scripts[0].text for node in (a, b))
+
+
+def test_a_plan_tries_the_ways_and_a_target_without_one_is_an_error_of_it(tmp_path: Path) -> None:
+    a, b, c = Node("a", shown("xyz")), Node("b"), Node("c")
+    a.odd["ways"] = [said(("WAY", "0 255 timed out"), ("WAY", "1 0 "), ("WAY", "2 255 no route"))]
+    changes = {"b": {"fabric_ip": "10.78.0.2"}}
+    report = sync(tmp_path, a, b, c, plan_only=True, changes=changes)
+    assert report.plan and [step.address for step in report.plan.steps] == [f"10.77.0.{ord('b')}", ""]
+    assert report.plan.steps[0].notes == ("fabric address 10.78.0.2 port 22 failed (timed out)",)
+    assert [step.target for step in report.plan.todo] == ["b"]
+    assert "the source can't reach it" in error(report, "c") and "no route" in error(report, "c")
+
+
+def test_a_plan_in_which_nothing_is_sent_tries_no_way(tmp_path: Path) -> None:
+    a, b, c = Node("a", shown("xyz")), Node("b", shown("xyz")), Node("c", None, [shown("xyz", tags=["other:1"])])
+    report = sync(tmp_path, a, b, c, plan_only=True)
+    assert report.ok and "ways" not in a.asked
 
 
 @pytest.mark.parametrize("named", [{}, {"image": "app:1", "recipe": "x"}, {"image": ""}])

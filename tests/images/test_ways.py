@@ -233,6 +233,10 @@ CHANGED = (
         ("255", "No RSA host key is known for fdl-1\tHost key verification failed.", Reach.IMPOSTOR),
         ("255", "kex_exchange_identification: Connection closed by remote host", Reach.DROPPED),
         ("255", "ssh_exchange_identification: read: Connection reset by peer", Reach.DROPPED),
+        ("255", "Connection reset by 10.78.0.2 port 22", Reach.DROPPED),
+        ("255", "Connection closed by fe80::1%ib0 port 22", Reach.DROPPED),
+        ("255", "Connection to 10.78.0.2 closed by remote host.", Reach.DROPPED),
+        ("255", "Received disconnect from 10.78.0.2 port 22:2: Too many authentication failures", Reach.TRANSPORT),
         ("-", "", Reach.TRANSPORT),
         ("1", "This account is currently not available.", Reach.OTHER),
     ],
@@ -242,6 +246,13 @@ def test_a_login_is_judged_by_sshs_code_and_words(code: str, said: str, reach: R
     [tried] = logins.parse(f"x\n__FDL_WAY__ {len(value)} {value}\n__FDL_END__ 0 \n", [FABRIC], "a")
     assert tried.reach is reach
     assert reach is not Reach.IMPOSTOR or "SHA256:" in tried.said or "host key" in tried.said
+
+
+def test_a_warning_of_sshs_is_not_the_reason() -> None:
+    words = "ssh: connect to host 10.78.0.2 port 22: Connection refused"
+    value = f"0 255 Warning: Identity file /root/.ssh/id not accessible: No such file or directory.\t{words}"
+    [tried] = logins.parse(f"__FDL_WAY__ {len(value)} {value}\n__FDL_END__ 0 \n", [FABRIC], "a")
+    assert tried.said == words
 
 
 def test_a_cut_answer_and_a_source_without_ssh_are_errors() -> None:

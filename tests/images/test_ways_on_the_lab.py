@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -206,6 +207,15 @@ def test_an_sshd_that_drops_logins_is_asked_again(lab: Lab, ways: Ways) -> None:
     found = ways.find(seen)[there.name]
     timer.join()
     assert found.error is None and len(found.ways) == 2
+
+
+def test_an_sshd_that_takes_two_logins_at_once_is_enough_for_many_targets(lab: Lab, ways: Ways) -> None:
+    there = lab.node("ways-few", fabric=True, sshd={"MaxStartups": "2:100:2"})
+    seen = met(lab, there)
+    labels = [f"few-{number}" for number in range(8)]  # all of them are this node
+    found = ways.find(*(replace(seen, worker=replace(seen.worker, host=label)) for label in labels))
+    assert {label: (len(found[label].ways), found[label].error) for label in labels} == dict.fromkeys(labels, (2, None))
+    assert "drop connection" in there.sshd.log.read_text() or "MaxStartups" in there.sshd.log.read_text()
 
 
 def test_this_machine_is_a_source_with_the_key_that_it_logs_in_with(

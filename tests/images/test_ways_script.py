@@ -15,7 +15,7 @@ from fdl_tasks.hosts.fanout import Cancel
 from fdl_tasks.images import logins
 from fdl_tasks.images.addresses import Candidates, Way, alias
 from fdl_tasks.images.logins import Reach
-from fdl_tasks.images.ways import find_routes, render, ssh_argv
+from fdl_tasks.images.ways import TRIES, find_routes, render, ssh_argv
 from fdl_tasks.scripts import Script, Scripts
 from fdl_tasks.testing import Completed, FakeHost
 
@@ -94,6 +94,32 @@ def test_only_a_dropped_login_is_tried_again(run: Run, tmp_path: Path) -> None:
     assert len(host.scripts) == 2
     assert [line.split()[-2] for line in (tmp_path / "calls").read_text().splitlines()].count("flaky") == 2
     assert found["dead"].error and "No route to host" in found["dead"].error
+
+
+def said(*codes: str) -> Completed:
+    """An answer of the script: per way ssh's code, and that the login was dropped where it is 255."""
+    words = {"255": "Connection reset by 10.0.0.2 port 22"}
+    values = [f"{number} {code} {words.get(code, '')}" for number, code in enumerate(codes)]
+    return Completed(0, "".join(f"__FDL_WAY__ {len(v)} {v}\n" for v in values) + "__FDL_END__ 0 \n", "", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("answers", "reached"),
+    [
+        # two get in at a time: as many turns as it takes
+        ([said(*["0"] * 2, *["255"] * count) for count in range(18, -1, -2)], 20),
+        ([said(*["255"] * 20)] * TRIES, 0),
+        ([said("0", *["255"] * 19), *[said(*["255"] * 19)] * (TRIES - 1)], 1),
+    ],
+)
+def test_dropped_logins_are_tried_again_as_long_as_some_get_in(
+    answers: list[Completed], reached: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Cancel, "pause", lambda self, seconds: None)
+    host = FakeHost("a", *answers)
+    found = find_routes(host, [Candidates(way.target, (way,)) for way in to(*map(str, range(20)))], "", Cancel())
+    assert sum(1 for route in found.values() if route.ways) == reached
+    assert len(host.scripts) == len(answers)
 
 
 def test_nothing_is_run_when_there_is_nothing_to_try() -> None:

@@ -55,16 +55,16 @@ def plan_of(*steps: Step, failed: dict[str, NodeOutcome] | None = None) -> str:
 
 def test_a_plan_says_what_would_be_done_and_why_not() -> None:
     table = plan_of(
-        Step("b", "delta", bytes=5 * MIB, why="3 of 4 layers are there, in base:1"),
+        Step("b", "delta", bytes=5 * MIB, why="3 of 4 layers are there, in base:1", address="10.78.0.2"),
         Step("d", "in-sync", proof="same id"),
         Step("e", "full", error="no room: the image needs about 9 MiB in /x"),
         failed={"c": NodeOutcome("c", Fate.FAILED, error="connect: refused")},
     )
     assert table == (
         "node  mode     transport  bytes     why\n"
-        "b     delta    archive    ~5.0 MiB  3 of 4 layers are there, in base:1\n"
+        "b     delta    archive    ~5.0 MiB  3 of 4 layers are there, in base:1; by 10.78.0.2\n"
         "d     in-sync  -          -         same id\n"
-        "e     failed   archive    ~0.0 MiB  no room: the image needs about 9 MiB in /x\n"
+        "e     failed   archive    ~0 KiB    no room: the image needs about 9 MiB in /x\n"
         "c     failed   -          -         connect: refused\n"
         "\n"
         "app:1 from a (named as the source): 1 node to change, 1 can't be"
@@ -73,7 +73,7 @@ def test_a_plan_says_what_would_be_done_and_why_not() -> None:
 
 def test_the_json_of_a_plan_has_every_node_in_the_shape_of_a_sync() -> None:
     steps = (
-        Step("b", "delta", bytes=5, why="3 of 4 layers are there"),
+        Step("b", "delta", bytes=5, why="3 of 4 layers are there", address="10.78.0.2", replaces=OLD),
         Step("d", "in-sync", proof="same id"),
         Step("e", "full", bytes=9, error="no room"),
         Step("f", "tag", base=ID, bytes=0, proof="same content", why="it is there already"),
@@ -92,7 +92,9 @@ def test_the_json_of_a_plan_has_every_node_in_the_shape_of_a_sync() -> None:
         "e": ("failed", "full", "archive", 9, "no room"),
         "f": ("planned", "tag", None, 0, None),
     }
-    assert shown["nodes"]["b"]["notes"] == ["3 of 4 layers are there"] and shown["source"] == "a"
+    assert [node["address"] for node in shown["nodes"].values() if node["address"]] == ["10.78.0.2"]
+    assert shown["nodes"]["b"]["notes"] == ["3 of 4 layers are there", f"the name now means {OLD}"]
+    assert shown["source"] == "a"
 
 
 def test_a_plan_of_which_nothing_can_be_done_does_not_say_that_all_is_there() -> None:
@@ -121,7 +123,7 @@ def image(**fields: Any) -> ImageFacts:
 FOUND = (
     NodeFacts("a", server="28.5.2", store="containerd", image=image(), complete=True),
     NodeFacts("b", store="graphdriver", image=image(id=OLD), complete=None),
-    NodeFacts("c", store="containerd", image=image(), complete=False, flaw="its store lacks content"),
+    NodeFacts("c", store="containerd", image=image(), complete=False, flaw="its store lacks it"),
     NodeFacts("d", store="containerd", image=image(), complete=True, startable=False, flaw="no space left"),
     NodeFacts("e", store="graphdriver"),
     NodeFacts("f", error="docker says: no"),
@@ -130,13 +132,13 @@ FOUND = (
 
 def test_what_each_node_has_and_only_whole_copies_are_counted() -> None:
     assert images_table(FOUND, PLAIN, None) == (
-        "node  id            created              complete  store        size     about\n"
-        "a     aaaaaaaaaaaa  2026-11-30 13:38:41  yes       containerd   5.0 MiB\n"
-        "b     bbbbbbbbbbbb  2026-11-30 13:38:41  unknown   graphdriver  5.0 MiB\n"
-        "c     aaaaaaaaaaaa  2026-11-30 13:38:41  no        containerd   5.0 MiB  its store lacks content\n"
-        "d     aaaaaaaaaaaa  2026-11-30 13:38:41  no        containerd   5.0 MiB  no space left\n"
-        "e     -             -                    -         graphdriver  -        does not have it\n"
-        "f     -             -                    -         -            -        docker says: no\n"
+        "node  id            content       created              complete  store        size     about\n"
+        "a     aaaaaaaaaaaa  f521bfb7b4fb  2026-11-30 13:38:41  yes       containerd   5.0 MiB\n"
+        "b     bbbbbbbbbbbb  f521bfb7b4fb  2026-11-30 13:38:41  unknown   graphdriver  5.0 MiB\n"
+        "c     aaaaaaaaaaaa  f521bfb7b4fb  2026-11-30 13:38:41  no        containerd   5.0 MiB  its store lacks it\n"
+        "d     aaaaaaaaaaaa  f521bfb7b4fb  2026-11-30 13:38:41  no        containerd   5.0 MiB  no space left\n"
+        "e     -             -             -                    -         graphdriver  -        does not have it\n"
+        "f     -             -             -                    -         -            -        docker says: no\n"
         "\n"
         "2 of 6 nodes have it whole"
     )
@@ -146,6 +148,7 @@ def test_programs_get_whole_ids_bytes_and_null_for_what_is_not_known() -> None:
     nodes: Any = images_json(FOUND)["nodes"]
     assert nodes["a"] == {
         "id": ID,
+        "content": "f521bfb7b4fb",
         "created": "2026-11-30T13:38:41.46758Z",
         "complete": True,
         "store": "containerd",

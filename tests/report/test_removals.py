@@ -6,7 +6,7 @@ import pytest
 
 from fdl_tasks.builds.clean import CleanReport, Item, State
 from fdl_tasks.report.masking import Masker
-from fdl_tasks.report.removals import human_age, human_size, removal_failures, removals_count, removals_table
+from fdl_tasks.report.removals import human_age, removal_failures, removals_count, removals_table
 
 REPORT = CleanReport(
     Path("/srv/mono/target/cluster"),
@@ -39,11 +39,6 @@ def test_every_failure_has_its_reason() -> None:
 def test_a_dry_run_counts_what_would_be_freed() -> None:
     report = CleanReport(Path("/x"), (Item("target/cluster/a/x", "a", 5 << 30, 90.0),))
     assert removals_count(report) == "1 to remove, 5.0 GiB to be freed"
-
-
-@pytest.mark.parametrize(("size", "text"), [(0, "0 KiB"), (4096, "4 KiB"), (1 << 20, "1.0 MiB"), (3 << 29, "1.5 GiB")])
-def test_sizes_for_people(size: int, text: str) -> None:
-    assert human_size(size) == text
 
 
 @pytest.mark.parametrize(
