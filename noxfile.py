@@ -78,6 +78,9 @@ nox.options.sessions = ["tests"]
 nox.options.reuse_venv = "yes"
 nox.options.default_venv_backend = "virtualenv"
 
+# Most of the time a test waits for a connection, a container or a limit; a module shares its nodes and engines.
+SIDE_BY_SIDE = ("-n", "3", "--dist", "loadfile")
+
 
 def install(session: nox.Session, *groups: str, project: bool = True) -> None:
     """Install dependency groups of pyproject.toml, and the project as it lies here."""
@@ -89,14 +92,14 @@ def install(session: nox.Session, *groups: str, project: bool = True) -> None:
 def tests(session: nox.Session) -> None:
     """All tests. What needs root, sshd or Docker is skipped with the reason where that is missing."""
     install(session, "test")
-    session.run("python", "-m", "pytest", *session.posargs)
+    session.run("python", "-m", "pytest", *(session.posargs or SIDE_BY_SIDE))
 
 
 @nox.session
 def e2e(session: nox.Session) -> None:
     """The tests on the lab's real nodes only."""
     install(session, "test")
-    session.run("python", "-m", "pytest", "tests/e2e", *session.posargs)
+    session.run("python", "-m", "pytest", "tests/e2e", *(session.posargs or SIDE_BY_SIDE))
 
 
 @nox.session

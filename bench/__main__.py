@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.lab.system import LabError
 
-from . import cores, images, listing, once, sweep, uptodate
+from . import boxes, cores, downloads, images, listing, once, sweep, uptodate
 from .measure import ROOT, BenchError, LeftOut, say
 from .page import page
 from .rows import Group
@@ -36,6 +36,8 @@ PARTS: Mapping[str, Part] = {
     "uptodate-ssh": Part(uptodate.over_ssh, 9),
     "cores": Part(cores.measure, 5),
     "once": Part(once.measure, 5),
+    "downloads": Part(downloads.measure, 5),
+    "prepare": Part(boxes.measure, 7),
     "images": Part(images.measure, 5),
     "images-in-sync": Part(images.in_sync, 7),
 }

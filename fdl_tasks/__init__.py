@@ -16,22 +16,29 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import tasks
+    from .boxes.build import Binary
+    from .boxes.gpu.gpus import Gpu
+    from .boxes.pipeline import Prepared, prepare, prepare_box
+    from .boxes.torch.library import Libtorch
     from .builds.clean import CleanReport, prebuild_clean
     from .builds.envelope import ENV_NAME, Entry
     from .builds.run import Built, PrebuildReport, prebuild
     from .checks.sweep import HostChecks, PreflightReport, preflight
     from .cluster.load import load_cluster
-    from .cluster.model import Cluster, Controller, Worker
+    from .cluster.model import Cluster, Controller, Join, Source, Ssh, Worker
     from .errors import (
         BuildError,
         Cancelled,
         ConfigError,
         Fault,
         FdlError,
+        PermanentError,
         PreflightError,
+        PrepareError,
         ScriptError,
         Stage,
         TemplateError,
+        TransientError,
         TransportError,
         UsageError,
     )
@@ -43,6 +50,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ENV_NAME",
+    "Binary",
     "BuildError",
     "Built",
     "Cancelled",
@@ -55,20 +63,29 @@ __all__ = [
     "Fate",
     "Fault",
     "FdlError",
+    "Gpu",
     "HostChecks",
+    "Join",
     "Kind",
     "Level",
+    "Libtorch",
     "NodeOutcome",
+    "PermanentError",
     "PrebuildReport",
     "PreflightError",
     "PreflightReport",
+    "PrepareError",
+    "Prepared",
     "Progress",
     "ScriptError",
     "Scripts",
+    "Source",
+    "Ssh",
     "Stage",
     "Status",
     "SyncReport",
     "TemplateError",
+    "TransientError",
     "TransportError",
     "UsageError",
     "Verdict",
@@ -79,20 +96,26 @@ __all__ = [
     "prebuild",
     "prebuild_clean",
     "preflight",
+    "prepare",
+    "prepare_box",
     "silent",
     "sync_image",
     "tasks",
 ]
 
 _HOMES = {
+    "boxes.build": "Binary",
+    "boxes.gpu.gpus": "Gpu",
+    "boxes.torch.library": "Libtorch",
+    "boxes.pipeline": "Prepared prepare prepare_box",
     "builds.clean": "CleanReport prebuild_clean",
     "builds.envelope": "ENV_NAME Entry",
     "builds.run": "Built PrebuildReport prebuild",
     "checks.sweep": "HostChecks PreflightReport preflight",
     "cluster.load": "load_cluster",
-    "cluster.model": "Cluster Controller Worker",
-    "errors": "BuildError Cancelled ConfigError Fault FdlError PreflightError ScriptError Stage TemplateError "
-    "TransportError UsageError",
+    "cluster.model": "Cluster Controller Join Source Ssh Worker",
+    "errors": "BuildError Cancelled ConfigError Fault FdlError PermanentError PreflightError "
+    "PrepareError ScriptError Stage TemplateError TransientError TransportError UsageError",
     "images.result": "Fate NodeOutcome SyncReport",
     "images.sync": "ensure_image sync_image",
     "outcome": "Event Kind Level Progress Status Verdict silent",

@@ -111,3 +111,21 @@ class PreflightError(FdlError):
 
 class BuildError(FdlError):
     """A worker's binary could not be built, or is not the one that was asked for."""
+
+
+class PrepareError(FdlError):
+    """This box is not ready. ``notes`` is what the steps before had to tell."""
+
+    notes: tuple[str, ...] = ()
+    kind = "transient"
+
+
+class TransientError(PrepareError):
+    """Not ready now; the next try may well work: the far side is down, nothing is published yet."""
+
+
+class PermanentError(PrepareError):
+    """Never ready as it is: waiting can't help, so whatever owns the box can stop it."""
+
+    exit_code = 2
+    kind = "permanent"

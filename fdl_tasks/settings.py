@@ -11,29 +11,58 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .errors import UsageError
 
-DEFAULTS: Mapping[str, str | None] = {"cluster": None, "width": None, "templates": None}
+if TYPE_CHECKING:
+    from .boxes.torch.library import Settings
+
+DEFAULTS: Mapping[str, Any] = {
+    "cluster": None,
+    "width": None,
+    "templates": None,
+    "libtorch": {"base_url": None, "version": None, "sha256": None},
+}
 
 
 def setting(c: Any, name: str, flag: str | int | Path | None = None) -> str | int | Path | None:
-    """The value of ``fdl.<name>`` for the task that runs in ``c``; None when nobody gave one.
+    """The value of ``fdl.<name>``, as ``width`` or ``libtorch.version``, for the task that runs in ``c``.
 
+    None when nobody gave one.
     Invoke reads ``INVOKE_FDL_<NAME>`` only for settings that a collection declares; without one it is
     read here.
     """
     if flag is not None and flag != "":
         return flag
     configured = _configured(getattr(c, "config", None), name)
-    return os.environ.get(f"INVOKE_FDL_{name.upper()}") or None if configured is None else configured
+    variable = f"INVOKE_FDL_{name.upper().replace('.', '_')}"
+    return os.environ.get(variable) or None if configured is None else configured
 
 
 def _configured(config: Any, name: str) -> str | int | Path | None:
-    ours: Any = config.get("fdl") if config is not None and hasattr(config, "get") else None
-    value: str | int | Path | None = ours.get(name) if hasattr(ours, "get") else None
-    return None if value == "" else value
+    value = config
+    for key in ("fdl", *name.split(".")):
+        value = value.get(key) if value is not None and hasattr(value, "get") else None
+    found: str | int | Path | None = value
+    return None if found == "" else found
+
+
+def libtorch_settings(c: Any, sha256: str | None = None) -> Settings:
+    """Where libtorch comes from: ``fdl.libtorch.base_url``, ``.version`` and ``.sha256``, else the defaults.
+
+    Raises:
+        UsageError: one of them can't be right.
+    """
+    from .boxes.torch.library import SETTINGS, Settings
+
+    base, release = setting(c, "libtorch.base_url"), setting(c, "libtorch.version")
+    pin = setting(c, "libtorch.sha256") if sha256 is None else sha256  # an empty one is a mistake, and no "unpinned"
+    return Settings(
+        SETTINGS.base_url if base is None else str(base),
+        SETTINGS.release if release is None else str(release),
+        None if pin is None else str(pin),
+    )
 
 
 def count(name: str, value: str | int | Path | None) -> int | None:

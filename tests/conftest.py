@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -37,6 +38,12 @@ def lacks(marker: str) -> str:
     """Why tests with that marker cannot run here; empty when they can."""
     missing = NEEDS["lab"]() if marker == "lab" else [*NEEDS["lab"](), *NEEDS["docker"]()]
     return f"needs {', '.join(missing)}" if missing else ""
+
+
+def pytest_configure() -> None:
+    """Ctrl-C is tested: a program that is started where SIGINT is ignored, as in xdist's workers, never sees one."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

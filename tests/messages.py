@@ -17,8 +17,10 @@ TOP = Path(__file__).resolve().parents[1]
 GAP = "…"
 # Who takes a message, and as which argument. Errors that are found in the source are added.
 TAKERS = {"Fault": {3}, "Verdict": {2}, "TransportError": {1}, "_exit": {1}, "failed": {1}, "Tagged": {0}, "Start": {0}}
-NO_MESSAGE = {"ok", "count"}  # makes verdicts that are no failure; takes the name of a flag
-FACTS = {"ValueError": "cluster"}  # an error of Python's that becomes a message in that package
+TAKERS |= {"Finding": {2}, "_WrongError": {1}, "_Again": {0}, "kind": {0}}  # kind: an error, of the class that it is of
+# They make verdicts that are no failure, take the name of a flag or of what their message is about, write a file.
+NO_MESSAGE = {"ok", "count", "full", "_inside", "_prove", "write"}
+FACTS = {"ValueError": {"cluster", "specs.py", "manifest.py"}}  # errors of Python's that become messages there
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,13 @@ class Message:
 class _Module:
     name: str
     tree: ast.Module
+    shared: dict[str, str]  # constants of all modules, by their names
+
+    @property
+    def constants(self) -> dict[str, str]:
+        assigned = [node for node in self.tree.body if isinstance(node, ast.Assign)]
+        found = {_name(node.targets[0]): getattr(node.value, "value", None) for node in assigned}
+        return {name: value for name, value in found.items() if isinstance(value, str)}
 
     @property
     def functions(self) -> dict[str, ast.FunctionDef]:
@@ -41,10 +50,13 @@ class _Module:
 
 def collect(package: Path = TOP / "fdl_tasks") -> list[Message]:
     """All of them, each text once."""
+    shared: dict[str, str] = {}
     modules = [
-        _Module(str(path.relative_to(package.parent)), ast.parse(path.read_text()))
+        _Module(str(path.relative_to(package.parent)), ast.parse(path.read_text()), shared)
         for path in sorted(package.rglob("*.py"))
     ]
+    for module in modules:
+        shared |= module.constants
     takers = {**TAKERS, **{name: {0} for name in _family(modules) if name not in TAKERS}}
     while more := {key: at for key, at in _passing_on(modules, takers) if not at <= takers.get(key, set())}:
         takers |= {key: takers.get(key, set()) | at for key, at in more.items()}
@@ -78,7 +90,7 @@ def _calls(module: _Module, takers: dict[str, set[int]]) -> Iterator[tuple[ast.F
         ):
             yield function, node.value
         elif isinstance(node, ast.Call) and (name := _name(node.func)) not in NO_MESSAGE:
-            at = takers.get(name) or ({0} if FACTS.get(name) in module.name.split("/") else set())
+            at = takers.get(name) or ({0} if FACTS.get(name, set()) & {*module.name.split("/")} else set())
             yield from ((function, node.args[n]) for n in at if n < len(node.args))
         elif (
             isinstance(node, ast.Yield) and module.name.endswith("crosscheck.py") and isinstance(node.value, ast.Tuple)
@@ -156,18 +168,18 @@ def _joined(node: ast.JoinedStr, module: _Module, function: ast.FunctionDef | No
 def _assigned(name: str, module: _Module, function: ast.FunctionDef) -> list[str]:
     found: list[str] = []
     for node in ast.walk(function):
-        if isinstance(node, ast.Assign):
-            for target in node.targets:
+        if isinstance(node, ast.Assign | ast.NamedExpr):
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
                 pairs = [(target, node.value)]
                 if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
                     pairs = list(zip(target.elts, node.value.elts, strict=True))
                 found += [
                     text for to, value in pairs if _name(to) == name and isinstance(to, ast.Name)
-                    if isinstance(value, ast.Constant | ast.JoinedStr | ast.IfExp | ast.Call)
+                    if isinstance(value, ast.Constant | ast.JoinedStr | ast.IfExp | ast.Call) or _name(value).isupper()
                     if name not in [_name(part) for part in ast.walk(value) if isinstance(part, ast.expr)]
                     for text in _texts(value, module, function)
                 ]  # fmt: skip
-    return found or [GAP]
+    return found or [module.constants.get(name) or (module.shared.get(name) if name.isupper() else None) or GAP]
 
 
 def _values(name: str, module: _Module) -> list[str]:

@@ -8,14 +8,16 @@ of images are made on the lab, and need what that needs.
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,7 @@ from tests.terminal import Screen, Terminal
 TOP = Path(__file__).resolve().parents[1]
 PICTURES = TOP / "docs" / "pictures"
 SHOWN_ROOT = "/srv/mono"  # the project root in the pictures; the real one has as many letters, so that columns hold
+SHOWN_HOME = "/home/box"  # the same for those of a box, whose home it is
 COLUMNS = 100
 LETTER = 12.2  # width of one in Rich's SVG
 FONTS = 'ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace'
@@ -44,12 +47,17 @@ CPU_ONLY = '\n#[cfg(not(feature = "cuda"))]\ncompile_error!("ddp-bench has no ke
 
 @dataclass(frozen=True)
 class Picture:
-    """A command, what is done to the project before it, and when to look (at the end, when None)."""
+    """A command, what is done to the project before it, and when to look (at the end, when None).
+
+    ``env`` is laid over the environment; ``shown`` stands for the project's directory.
+    """
 
     name: str
     words: str
     before: Callable[[Path], None]
     at: Callable[[Screen], bool] | None = None
+    env: dict[str, str] = field(default_factory=dict)
+    shown: str = SHOWN_ROOT
 
 
 def cluster(root: Path, **top: Any) -> None:
@@ -145,6 +153,50 @@ def one_in_the_other_store(root: Path) -> None:
     engines["spark-1"].give(engines["volta"], "repo/vllm:24")
 
 
+BLACKWELL = {"index": 0, "name": "NVIDIA RTX PRO 6000 Blackwell", "arch": "12.0", "vram_mb": 97887}
+PASCAL = {"index": 1, "name": "Tesla P100-PCIE-16GB", "arch": "6.0", "vram_mb": 16384}
+NO_ACCESS = "no access to /dev/kfd: sudo usermod -aG render $USER, and log in again"
+NOTES = ({"vendor": "amd", "kind": "hardware_unusable", "message": NO_ACCESS},)
+RUN = {
+    "bin": "target/release/ddp-bench",
+    "cwd": "ddp-bench",
+    "build": 'cargo build --release --features "$FDL_GPU_FEATURE"',
+    "args": ["--steps", "10"],
+    "run": "5f0c9a417e3d4b06a1c2d3e4f5061728",
+    "built": True,
+}
+
+
+def box(root: Path, libtorch: str = "auto") -> None:
+    """The project as a box's home: a published run in it, and the variants of libtorch in their place."""
+    (root / ".flodl/data").mkdir(parents=True)
+    (root / "libtorch").rename(root / ".flodl/libtorch")
+    (root / "run").mkdir()
+    for entry in [path for path in root.iterdir() if path.name not in ("run", "data", ".flodl")]:
+        entry.rename(root / "run" / entry.name)
+    (root / "run/.fdl-run.yml").write_text(yaml.safe_dump({**RUN, "published_epoch": int(time.time()) - 420}))
+    join = {"source": {"from": f"file://{root}/run"}, "data_path": f"{root}/data", "libtorch": libtorch}
+    (root / "cluster.yml").write_text(yaml.safe_dump({"join": join}))
+
+
+def box_of_another_time(root: Path) -> None:
+    box(root, "cu128")
+
+
+def box_with_variants(root: Path) -> None:
+    """One is active, one was copied without its libraries."""
+    box(root)
+    variants = root / ".flodl/libtorch"
+    (variants / ".active").write_text("precompiled/cu128\n")
+    shutil.copytree(variants / "precompiled/cu126", variants / "builds/sm61-sm120")
+    shutil.rmtree(variants / "builds/sm61-sm120/lib")
+
+
+def devices(*gpus: dict[str, object], notes: tuple[dict[str, str], ...] = (), **env: str) -> dict[str, str]:
+    """The environment of a box that has these; its home is the current directory's own (see ``screen_of``)."""
+    return {"FLODL_TESTING_GPU_JSON": json.dumps({"gpus": gpus, "notes": notes}), **env}
+
+
 def building(screen: Screen) -> bool:
     text = "\n".join(screen.lines)
     return "compiling ddp-bench" in text and "waiting for" in text
@@ -163,6 +215,12 @@ ALL = [
     Picture("sync-image-plan", "sync-image --recipe vllm --plan", on_the_lab),
     Picture("sync-image", "sync-image --recipe vllm", on_the_lab),
     Picture("images", "images --recipe vllm", one_in_the_other_store),
+    Picture("prepare", "prepare", box, env=devices(BLACKWELL), shown=SHOWN_HOME),
+    Picture("prepare-never", "prepare", box_of_another_time, env=devices(BLACKWELL, PASCAL), shown=SHOWN_HOME),
+    Picture(
+        "gpus", "gpus", box, env=devices(BLACKWELL, PASCAL, notes=NOTES, CUDA_VISIBLE_DEVICES="0"), shown=SHOWN_HOME
+    ),
+    Picture("libtorch-list", "libtorch.list", box_with_variants, shown=SHOWN_HOME),
 ]
 
 
@@ -187,7 +245,10 @@ def screen_of(picture: Picture, root: Path) -> Screen:
     picture.before(root)
     argv = [sys.executable, "-c", "from fdl_tasks.tasks.program import main; main()", *picture.words.split()]
     env = {name: value for name, value in os.environ.items() if not name.startswith(OURS) and name != "NO_COLOR"}
-    env |= {"FLODL_HOST_NAME": "ctrl", "PYTHONPATH": str(TOP), "COLORTERM": "truecolor"}
+    env |= {"FLODL_HOST_NAME": "ctrl", "PYTHONPATH": str(TOP), "COLORTERM": "truecolor", **picture.env}
+    if picture.shown == SHOWN_HOME:
+        own = {name: str(Path.home() / place) for name, place in (("CARGO_HOME", ".cargo"), ("RUSTUP_HOME", ".rustup"))}
+        env = {**own, **env, "HOME": str(root)}
     with Terminal(argv, columns=COLUMNS, rows=200, env=env, cwd=root, all_streams=True) as terminal:
         if picture.at:
             terminal.until(picture.at, seconds=60)
@@ -200,7 +261,7 @@ def svg(picture: Picture, screen: Screen, root: Path) -> str:
     """The screen below its command line. Fonts are named, never fetched."""
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, color_system="truecolor")
     console.print(Text(f"$ fdl-tasks {picture.words}", style="bold"))
-    console.print(Text.from_ansi(screen.styled().replace(str(root), SHOWN_ROOT)))
+    console.print(Text.from_ansi(screen.styled().replace(str(root), picture.shown)))
     plain = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.S)
     plain = plain.replace("Fira Code, monospace", FONTS).replace("font-family: arial", "font-family: sans-serif")
     text = console.export_svg(title="", code_format=plain, unique_id=f"fdl-{picture.name}")

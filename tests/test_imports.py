@@ -14,7 +14,18 @@ PACKAGE = TOP / "fdl_tasks"
 MODULES = {".".join(path.relative_to(TOP).with_suffix("").parts): path for path in sorted(PACKAGE.rglob("*.py"))}
 
 # A module imports from layers of a lower number only, or from its own package.
-LAYERS = {"errors": 0, "outcome": 1, "arch": 1, "cluster": 2, "scripts": 2, "hosts": 3, "checks": 4, "builds": 5}
+LAYERS = {
+    "errors": 0,
+    "outcome": 1,
+    "arch": 1,
+    "sizes": 1,
+    "stamp": 1,
+    "cluster": 2,
+    "scripts": 2,
+    "hosts": 3,
+    "checks": 4,
+    "builds": 5,
+}
 LAYERS |= {"images": 5, "boxes": 5, "report": 6, "settings": 6, "testing": 6, "tasks": 7, "__init__": 8}
 
 # Where a package from outside may be imported: a folder or a module, below fdl_tasks.
@@ -28,13 +39,23 @@ THIRD_PARTY = {
     "pydantic": ("cluster",),
     "pydantic_core": ("cluster",),
     "rich": ("report",),
-    "filelock": ("builds",),
-    "psutil": ("builds", "checks"),
+    "filelock": ("builds", "boxes"),
+    "psutil": ("builds", "checks", "boxes"),
     "elftools": ("builds",),
+    "requests": ("boxes.torch.download",),
+    "pynvml": ("boxes.gpu.survey",),
 }
 
 PURE = [
     "arch",
+    "boxes.gpu.coverage",
+    "boxes.gpu.gpus",
+    "boxes.source.manifest",
+    "boxes.recipe",
+    "boxes.specs",
+    "boxes.data.sshfs",
+    "boxes.torch.variants",
+    "boxes.wanted",
     "builds.cargo",
     "builds.envelope",
     "builds.judge",
@@ -55,6 +76,7 @@ PURE = [
     "images.sent",
     "images.source",
     "outcome",
+    "sizes",
 ]
 IMPURE = {"os", "subprocess", "socket", "time", "threading", "shutil", "tempfile", *THIRD_PARTY}
 

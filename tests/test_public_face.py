@@ -23,6 +23,8 @@ FUNCTIONS = [
     "prebuild",
     "prebuild_clean",
     "preflight",
+    "prepare",
+    "prepare_box",
     "silent",
     "sync_image",
 ]
@@ -64,6 +66,8 @@ def test_every_public_function_can_be_called_twice_after_every_submodule_was_imp
                 bring(node, image="app:1", hosts=["nobody"], connect=fake_connect(FakeHost("node")))
         with pytest.raises(UsageError):
             fdl_tasks.preflight(node, hosts=["nobody"], connect=fake_connect(FakeHost("node")))
+        with pytest.raises(UsageError):
+            fdl_tasks.prepare(cluster, source_bin="x")
         assert set(fdl_tasks.collection().task_names) == {
             "prebuild",
             "prebuild-clean",
@@ -71,8 +75,13 @@ def test_every_public_function_can_be_called_twice_after_every_submodule_was_imp
             "sync-image",
             "ensure-image",
             "images",
+            "prepare",
+            "gpus",
             "cluster.show",
             "cluster.schema",
+            "libtorch.get",
+            "libtorch.list",
+            "libtorch.use",
         }
         fdl_tasks.silent(fdl_tasks.Event("a", fdl_tasks.Kind.NOTE, "x"))
 
@@ -109,8 +118,9 @@ def test_the_types_are_for_users_too() -> None:
 def test_this_repositorys_task_file_lists_the_tasks_at_the_top_level() -> None:
     done = subprocess.run([sys.executable, "-m", "invoke", "--list"], cwd=TOP, capture_output=True, text=True)
     listed = re.findall(r"^  (\S+)", done.stdout, re.MULTILINE)
-    tasks = ["ensure-image", "images", "prebuild", "prebuild-clean", "preflight", "sync-image"]
-    assert listed == ["demo", *tasks, "cluster.schema", "cluster.show"]
+    tasks = ["ensure-image", "gpus", "images", "prebuild", "prebuild-clean", "preflight", "prepare", "sync-image"]
+    inner = ["cluster.schema", "cluster.show", "libtorch.get", "libtorch.list", "libtorch.use"]
+    assert listed == ["demo", *tasks, *inner]
 
 
 @pytest.mark.subprocess

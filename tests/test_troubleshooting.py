@@ -20,8 +20,14 @@ SECTIONS = {
     "Preflight": ("checks/",),
     "prebuild-clean": ("builds/clean.py",),
     "Verification": ("builds/",),
-    "Builds": ("builds/",),
+    "Builds": ("builds/", "stamp.py"),
     "Images": ("images/",),
+    "Boxes: GPUs": ("boxes/gpu/",),
+    "Boxes: data and directories": ("boxes/data/",),
+    "Boxes: source": ("boxes/source/", "boxes/specs.py"),
+    "Boxes: libtorch": ("boxes/torch/",),
+    "Boxes: build": ("boxes/recipe.py", "boxes/build.py"),
+    "Boxes: in every step": ("boxes/",),
     "Usage": ("tasks/", "settings.py", "report/", "builds/run.py"),
 }
 
@@ -119,6 +125,10 @@ def test_every_section_is_known_and_every_row_is_an_entry() -> None:
         ("def f():\n    why = 'is cold there'\n    why = f(why)\n    return Tagged(why)", ["is cold there"]),
         ("def failed(label, why): return Node(label, why)\ndef f(): return failed('a', 'does not answer')",
          ["does not answer"]),
+        ("WHY = 'it is gone'\ndef f():\n    kind, what = BuildError, 'all is well'\n    if n:\n        what = WHY\n"
+         "    return kind(f'source: {what}')", ["source: all is well", "source: it is gone"]),
+        ("def why(n):\n    return 'is old' if n else ''\ndef f():\n    if x := why(n): raise BuildError(f'{a} {x}')",
+         ["… is old"]),
         ("def f(): raise KeyError('not for people')", []),
     ],
 )  # fmt: skip

@@ -6,7 +6,19 @@ Under ``strict`` an ignore that is not needed is an error too, so the last lines
 from __future__ import annotations
 
 import fdl_tasks
-from fdl_tasks import Fate, FdlError, Level, PrebuildReport, Status, SyncReport
+from fdl_tasks import (
+    Fate,
+    FdlError,
+    Join,
+    Level,
+    PermanentError,
+    PrebuildReport,
+    Prepared,
+    Source,
+    Status,
+    SyncReport,
+    TransientError,
+)
 
 
 def build() -> dict[str, str]:
@@ -30,6 +42,25 @@ def bring(image: str) -> list[str]:
     return [node.error or "" for node in report.nodes.values() if node.status is Fate.FAILED]
 
 
+def ready() -> list[str]:
+    """The argv of this box's binary: tried again for as long as that may help."""
+    spec = Join(source=Source("rsync://ctrl/srv/run/tree"), libtorch="auto", devices=(0, 1))
+    while True:
+        try:
+            box: Prepared = fdl_tasks.prepare_box(spec)
+        except TransientError as error:
+            print(error, *error.notes)
+        except PermanentError as error:
+            raise SystemExit(error.exit_code) from error
+        else:
+            return [str(box.bin.path), *(box.args or ())] if box.bin else []
+
+
+def with_a_file() -> str:
+    box = fdl_tasks.prepare(fdl_tasks.load_cluster(), libtorch="auto", devices=[0])
+    return box.libtorch.variant if box.libtorch else ", ".join(gpu.arch for gpu in box.gpus)
+
+
 ns = fdl_tasks.collection("ours", width=4)
 ns.add_task(fdl_tasks.tasks.prebuild)
 
@@ -39,3 +70,5 @@ def wrong(report: PrebuildReport) -> None:
     fdl_tasks.prebuild("cluster.yml", cmd=number)  # type: ignore[arg-type]
     fdl_tasks.sync_image(fdl_tasks.load_cluster(), imgae="x")  # type: ignore[call-arg]
     fdl_tasks.collection(widht=4)  # type: ignore[call-arg]
+    fdl_tasks.prepare(source_bim="x")  # type: ignore[call-arg]
+    print(fdl_tasks.prepare().bin.path)  # type: ignore[union-attr]

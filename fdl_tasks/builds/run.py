@@ -13,7 +13,8 @@ from ..hosts.connect import Connect, connect
 from ..hosts.fanout import WIDTH
 from ..outcome import Attempt, Progress, Status, silent
 from ..scripts import Script, Scripts
-from . import libtorch, locks, plan, result, schedule, share, work
+from ..stamp import identity
+from . import locks, plan, result, schedule, share, work
 from . import verify as verification
 from .envelope import Envelope
 from .plan import Job, Site
@@ -125,7 +126,7 @@ def dry_run(
     built = share.leading(found.jobs) if dedupe else found.jobs
     alone, together = schedule.compilers_each(1), schedule.compilers_each(min(len(built) - 1, WIDTH))
     builds = [
-        (job.host, work.script(job, scripts, together if n else alone, stamp=libtorch.identity(job.libtorch)))
+        (job.host, work.script(job, scripts, together if n else alone, stamp=identity(job.libtorch)))
         for n, job in enumerate(built.values())
     ]
     subjects = [

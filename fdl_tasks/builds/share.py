@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from ..errors import BuildError, FdlError
 from ..outcome import Attempt
-from .libtorch import STAMP
+from ..stamp import STAMP
 from .plan import Job
 
 FICLONE = 0x40049409  # linux/fs.h: the target's extents become the source's own, copied when one is written

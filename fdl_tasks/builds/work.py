@@ -14,7 +14,8 @@ from ..hosts.fanout import Cancel
 from ..hosts.local import Local
 from ..outcome import Event, Kind, Progress
 from ..scripts import Script, Scripts
-from . import cargo, explain, libtorch, plan
+from ..stamp import identity
+from . import cargo, explain, plan
 from .jobserver import NO_TOKENS, Tokens
 from .plan import Job
 from .watch import Watch
@@ -65,7 +66,7 @@ def build(
         done = _run(job, Local(job.host, cancel, tokens.env, tokens.fds), made, nonce, scripts, watch)
         if done.code:
             raise explain.failed(job, done.code, watch)
-        if libtorch.identity(job.libtorch) != stamp:
+        if identity(job.libtorch) != stamp:
             raise BuildError(
                 f"{job.libtorch} was replaced while it was built against", hint="build again once it is complete"
             )
@@ -74,7 +75,7 @@ def build(
 
 def _prepare(job: Job, progress: Progress) -> tuple[str, Watch]:
     try:
-        stamp = libtorch.identity(job.libtorch)
+        stamp = identity(job.libtorch)
         job.target.mkdir(parents=True, exist_ok=True)
         return stamp, Watch(job, progress)
     except BuildError as error:

@@ -76,10 +76,14 @@ def is_file(path: Path) -> bool:
         return False
 
 
+def foreign(path: Path) -> bool:
+    """Whether a file, or the link that leads to it, belongs to neither this user nor root."""
+    return not {path.stat().st_uid, path.lstat().st_uid} <= {os.getuid(), 0}
+
+
 def _refuse_foreign(path: Path) -> None:
     """A file that somebody else put above our directory must not name commands for us."""
-    owners = {path.stat().st_uid, path.lstat().st_uid}
-    if not owners <= {os.getuid(), 0}:
+    if foreign(path):
         raise ConfigError(
             "belongs to another user, and names commands that would be run",
             where=str(path),

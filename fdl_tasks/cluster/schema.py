@@ -205,29 +205,37 @@ class ImagesBlock(Block):
 class SourceBlock(Block):
     """Where a box gets the source from."""
 
-    from_: Filled = Field(alias="from", description="file:///…, rsync://… or git+https://…#ref.")
-    cwd: Inside | None = None
-    build: Shell | None = None
-    bin: Inside | None = None
+    from_: Filled = Field(
+        alias="from", description="file:///abs, rsync://[user@]host[:port]/abs, git+https://…#ref or git+ssh://…#ref."
+    )
+    cwd: Inside | None = Field(default=None, description="Directory to build in. A run's manifest wins.")
+    build: Shell | None = Field(default=None, description="Shell line instead of cargo. A run's manifest wins.")
+    bin: Inside | None = Field(default=None, description="What it makes, relative to `cwd`. A run's manifest wins.")
 
 
 class JoinBlock(Block):
     """This box's own recipe for `inv prepare`."""
 
-    controller: Word | None = None
-    ssh: SshBlock | None = None
-    token: Text | None = None
+    controller: Word | None = Field(default=None, description="The launcher's own: whom to dial.")
+    ssh: SshBlock | None = Field(default=None, description="Key, options and host key for data and source.")
+    token: Text | None = Field(default=None, description="The launcher's own. Masked in all output.")
     bin: Filled | None = Field(default=None, description="A binary that is here already; not together with `source`.")
-    source: SourceBlock | None = None
-    libtorch: Word | None = None
-    host: Segment | None = None
-    devices: list[Device] | None = None
-    persist: bool = False
-    data_path: Filled | None = None
-    data_source: Filled | None = None
-    gpu_ram_share: Share | None = None
-    sig_probe: bool = True
-    args: list[Text] = []
+    source: SourceBlock | None = Field(default=None, description="Where the source comes from, and how it is built.")
+    libtorch: Word | None = Field(
+        default=None, description="auto, cpu, cu126, cu128, rocm7.0 or rocm7.1; without it, what is active on the box."
+    )
+    host: Segment | None = Field(default=None, description="The launcher's own: this box's label in the run.")
+    devices: list[Device] | None = Field(
+        default=None, description="The driver's numbers of the GPUs that this box offers; without it, all."
+    )
+    persist: bool = Field(default=False, description="The launcher's own.")
+    data_path: Filled | None = Field(
+        default=None, description="Where the data is, or is mounted (with `data_source`: /flodl/data by default)."
+    )
+    data_source: Filled | None = Field(default=None, description="sshfs://[user@]host[:port]/abs, mounted read-only.")
+    gpu_ram_share: Share | None = Field(default=None, description="The launcher's own.")
+    sig_probe: bool = Field(default=True, description="The launcher's own.")
+    args: list[Text] = Field(default=[], description="The launcher's own.")
 
 
 class PublishBlock(Block):

@@ -33,7 +33,10 @@ class Masker:
         self._secrets = re.compile("|".join(map(_pattern, hidden))) if hidden else None
 
     def __call__(self, text: str) -> str:
-        text = clean(text)
+        return self.hide(clean(text))
+
+    def hide(self, text: str) -> str:
+        """The secrets alone replaced: for what a program hands on, to which an escape may be an argument."""
         return self._secrets.sub(MASK, text) if self._secrets else text
 
     def values(self, value: Any) -> Any:

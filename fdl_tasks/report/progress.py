@@ -26,15 +26,18 @@ PREFIX = {Kind.STATE: "", Kind.LINE: "", Kind.NOTE: "note: ", Kind.DONE: "done: 
 
 
 @contextlib.contextmanager
-def progress_on(stream: TextIO | None, mask: Mask) -> Iterator[Progress]:
-    """The progress that suits ``stream``, stderr as a rule, for as long as the work runs."""
+def progress_on(stream: TextIO | None, mask: Mask, task: str = "") -> Iterator[Progress]:
+    """The progress that suits ``stream``, stderr as a rule, for as long as the work runs.
+
+    With ``task``, whose work concerns one machine, its lines begin with that name instead of ``[host]``.
+    """
     if stream is None:
         yield lambda event: None
     elif _is_terminal(stream):
-        with _live(stream, mask) as progress:
+        with _live(stream, mask, task) as progress:
             yield progress
     else:
-        yield Lines(stream, mask)
+        yield Lines(stream, mask, task)
 
 
 def _is_terminal(stream: TextIO) -> bool:
@@ -46,14 +49,18 @@ def one_line(text: str, mask: Mask) -> str:
     return " ".join(mask(text.rstrip("\r\n").rpartition("\r")[2]).splitlines())
 
 
+def _head(event: Event, task: str) -> str:
+    return f"{task}: " if task else f"[{event.host}] {PREFIX[event.kind]}"
+
+
 class Lines:
     """Whole lines, whichever threads they come from. A stream that is gone ends no build."""
 
-    def __init__(self, stream: TextIO, mask: Mask):
-        self._stream, self._mask, self._lock = stream, mask, threading.Lock()
+    def __init__(self, stream: TextIO, mask: Mask, task: str = ""):
+        self._stream, self._mask, self._task, self._lock = stream, mask, task, threading.Lock()
 
     def __call__(self, event: Event) -> None:
-        line = f"[{event.host}] {PREFIX[event.kind]}{one_line(event.text, self._mask)}\n"
+        line = f"{_head(event, self._task)}{one_line(event.text, self._mask)}\n"
         with self._lock, contextlib.suppress(OSError, ValueError):
             self._stream.write(line)
             self._stream.flush()
@@ -77,9 +84,9 @@ class Rows:
     ``drawn`` has the widths of the lines that the terminal shows now.
     """
 
-    def __init__(self, mask: Mask):
+    def __init__(self, mask: Mask, task: str = ""):
         self._rows: dict[str, _Row] = {}
-        self._mask, self._lock = mask, threading.Lock()
+        self._mask, self._task, self._lock = mask, task, threading.Lock()
         self.drawn: tuple[int, ...] = ()
 
     def take(self, event: Event) -> str:
@@ -88,7 +95,7 @@ class Rows:
         with self._lock:
             row = self._rows.setdefault(event.host, _Row())
             if event.kind is Kind.NOTE:
-                return f"[{event.host}] {PREFIX[event.kind]}{text}"
+                return f"{_head(event, self._task)}{text}"
             if event.kind is Kind.LINE:
                 row.line = text
                 return ""
@@ -192,7 +199,7 @@ def _wrapped(console: Console, rows: Rows) -> RenderHook:
 
 
 @contextlib.contextmanager
-def _live(stream: TextIO, mask: Mask) -> Iterator[Progress]:
+def _live(stream: TextIO, mask: Mask, task: str) -> Iterator[Progress]:
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
@@ -201,7 +208,7 @@ def _live(stream: TextIO, mask: Mask) -> Iterator[Progress]:
     console = Console(
         file=patient, force_terminal=True, force_interactive=True, highlight=False, markup=False, emoji=False
     )
-    rows = Rows(mask)
+    rows = Rows(mask, task)
     live = Live(rows, console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
 
     def progress(event: Event) -> None:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 
 from ..errors import FdlError
 
+_OBEYED = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")  # by a terminal, and left as it is by json
+
 
 def dumps(value: object, *, ascii_only: bool = False) -> str:
-    """One line of JSON, keys in their order, UTF-8 unescaped."""
-    return json.dumps(value, ensure_ascii=ascii_only, separators=(",", ":"))
+    """One line of JSON, keys in their order, UTF-8 unescaped but for what a terminal would obey."""
+    text = json.dumps(value, ensure_ascii=ascii_only, separators=(",", ":"))
+    return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def emit_json(value: object) -> None:

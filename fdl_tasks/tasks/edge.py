@@ -42,15 +42,25 @@ class Edge:
         """cluster.yml, as ``--cluster``, FDL_CLUSTER or ``fdl.cluster`` name it, or the nearest upwards."""
         from ..cluster.load import load_cluster
 
-        if flag is not None and not str(flag):
-            raise UsageError("--cluster names no file", hint="is a variable of your script empty?")
-        below = None if os.environ.get("FDL_CLUSTER", "").strip() else setting(self._c, "cluster")
-        chosen = flag or below
-        cluster = load_cluster(None if chosen is None else str(chosen))
+        cluster = load_cluster(self._chosen(flag))
         self.mask = masker_of(cluster)
         for note in cluster.notes:
             self.say(f"note: {note}")
         return cluster
+
+    def cluster_if_any(self, flag: str | Path | None) -> Cluster | None:
+        """The same for a task whose flags may say everything; None where no file is named and none is found."""
+        from ..cluster.discovery import search
+
+        chosen = self._chosen(flag)
+        return self.cluster(chosen) if search(chosen, start=Path.cwd(), env=os.environ) else None
+
+    def _chosen(self, flag: str | Path | None) -> str | None:
+        if flag is not None and not str(flag):
+            raise UsageError("--cluster names no file", hint="is a variable of your script empty?")
+        below = None if os.environ.get("FDL_CLUSTER", "").strip() else setting(self._c, "cluster")
+        chosen = flag or below
+        return None if chosen is None else str(chosen)
 
     def scripts(self) -> Scripts:
         """The templates, with those of the user's folder (``fdl.templates``) in front."""
@@ -66,11 +76,11 @@ class Edge:
         return count("--width (fdl.width)", setting(self._c, "width", flag)) or WIDTH
 
     @contextlib.contextmanager
-    def progress(self) -> Iterator[Progress]:
-        """Events to stderr while the work runs."""
+    def progress(self, task: str = "") -> Iterator[Progress]:
+        """Events to stderr while the work runs; of a task that concerns one machine, under the task's name."""
         from ..report.progress import progress_on
 
-        with progress_on(sys.stderr, self.mask) as progress:
+        with progress_on(sys.stderr, self.mask, task) as progress:
             yield progress
 
     def say(self, text: str) -> None:

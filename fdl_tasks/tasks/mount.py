@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from invoke.collection import Collection
 
 from ..settings import DEFAULTS
+from .boxes import prepare
 from .builds import prebuild
 from .checks import preflight
 from .clean import prebuild_clean
 from .clusters import cluster_schema, cluster_show
+from .gpu_survey import gpus
 from .image_sync import ensure_image, images, sync_image
+from .libtorch import libtorch_get, libtorch_list, libtorch_use
+
+INNER: Mapping[str, Mapping[str, Any]] = {
+    "cluster": {"show": cluster_show, "schema": cluster_schema},
+    "libtorch": {"get": libtorch_get, "list": libtorch_list, "use": libtorch_use},
+}
 
 
 def collection(
@@ -33,15 +43,9 @@ def collection(
     """
     given = {"cluster": cluster, "width": width, "templates": templates}
     ns = Collection(name)
-    ns.add_task(prebuild)
-    ns.add_task(prebuild_clean)
-    ns.add_task(preflight)
-    ns.add_task(sync_image)
-    ns.add_task(ensure_image)
-    ns.add_task(images)
-    inner = Collection("cluster")
-    inner.add_task(cluster_show, name="show")
-    inner.add_task(cluster_schema, name="schema")
-    ns.add_collection(inner)
+    for one in (prebuild, prebuild_clean, preflight, sync_image, ensure_image, images, prepare, gpus):
+        ns.add_task(one)
+    for inner, tasks in INNER.items():
+        ns.add_collection(Collection(inner, **tasks))
     ns.configure({"fdl": {**DEFAULTS, **{key: str(value) for key, value in given.items() if value is not None}}})
     return ns

@@ -74,7 +74,12 @@ def test_the_rest_of_the_documented_example_is_resolved() -> None:
 def test_the_documented_join_block_is_resolved() -> None:
     assert example().join == Join(
         controller="ctrl:1337",
-        ssh=Ssh(target="ctrl", user="ubuntu", identity_file="/conf/keys/box"),
+        ssh=Ssh(
+            target="ctrl",
+            identity_file="/conf/keys/box",
+            options=("ProxyJump=bastion",),
+            host_keys=("SHA256:uNiVztksCsDhcc0u9e8BrJ5UV2jkbR3pDuJ7QQ2yJz0",),
+        ),
         token="00112233445566778899aabbccddeeff",
         source=Source("rsync://ctrl/srv/mono", "ddp-bench", "cargo build --release", "target/release/ddp-bench"),
         libtorch="auto",

@@ -305,7 +305,7 @@ def test_listing_tasks_imports_nothing_heavy(project: Project) -> None:
         "program.run(['inv', '--list'], exit=False)\n"
         "print(sorted({m.split('.')[0] for m in sys.modules} & set(sys.argv[1].split())))"
     )
-    heavy = "jinja2 yaml pydantic fabric paramiko rich requests psutil elftools filelock"
+    heavy = "jinja2 yaml pydantic fabric paramiko rich requests psutil elftools filelock pynvml"
 
     def listing() -> list[str]:
         argv = [sys.executable, "-c", code, heavy]
@@ -316,8 +316,9 @@ def test_listing_tasks_imports_nothing_heavy(project: Project) -> None:
     (project.root / "tasks.py").write_text("from invoke import task\n\n\n@task\ndef mine(c): pass\n")
     without = listing()
     listed = [line.split()[0] for line in with_the_library if line.startswith("  fdl.")]
-    tasks = ["ensure-image", "images", "prebuild", "prebuild-clean", "preflight", "sync-image"]
-    assert listed == [f"fdl.{name}" for name in (*tasks, "cluster.schema", "cluster.show")]
+    tasks = ["ensure-image", "gpus", "images", "prebuild", "prebuild-clean", "preflight", "prepare", "sync-image"]
+    inner = ["cluster.schema", "cluster.show", "libtorch.get", "libtorch.list", "libtorch.use"]
+    assert listed == [f"fdl.{name}" for name in (*tasks, *inner)]
     assert "  mine" in without
     assert with_the_library[-1] == without[-1]
     assert set(ast.literal_eval(without[-1])) <= {"yaml"}, "Invoke itself may read YAML, and nothing more"

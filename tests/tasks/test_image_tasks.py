@@ -147,6 +147,7 @@ def test_images_of_nodes_that_cannot_be_asked_is_exit_code_1(project: Project) -
         (["sync-image", "--image", "app:1", "--group", "nobody"], "'nobody' names no worker"),
         (["sync-image", "--image", "app:1", "--width", "0"], "--width (fdl.width) takes"),
         (["sync-image", "--image", "app:1", "--source", "nobody"], "the source 'nobody' is none of the nodes"),
+        (["sync-image", "--image", "app:1", "--dry-run", "--source", "x"], "the source 'x' is none of the nodes"),
         (["sync-image", "--image", "app:1", "--dry-run", "--json"], "--dry-run prints scripts, not JSON"),
     ],
 )
@@ -168,6 +169,7 @@ def test_dry_run_prints_every_script_and_contacts_nobody(project: Project) -> No
         "# --- old: images/probe.sh",
         "# --- <source>: images/ways.sh",
         "# --- <source>: images/send.sh",
+        "# --- <target>: images/load.sh",
         "# --- <target>: images/verify.sh",
         "# --- <target>: images/exec.sh",
     ]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fdl_tasks.builds.libtorch import identity
 from fdl_tasks.errors import BuildError
+from fdl_tasks.stamp import identity
 
 NEW = 2_000_000_000_000_000_000
 

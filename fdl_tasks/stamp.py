@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from ..errors import BuildError
+from .errors import BuildError
 
 STAMP = ".fdl-libtorch"  # in a target directory: the identity that it was filled against (build.sh)
 

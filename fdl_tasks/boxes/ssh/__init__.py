@@ -1,0 +1,1 @@
+"""How every ssh that prepare starts is spelled, and the host key that it is held to."""

@@ -1,0 +1,1 @@
+"""The libtorch variants of this box: chosen, downloaded, unpacked, installed, active."""
