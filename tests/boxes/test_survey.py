@@ -344,8 +344,9 @@ def test_a_kfd_that_is_closed_to_this_user_is_told_with_the_group_to_join(
     kfd = amd_box(open_to_all) / "dev/kfd"
     os.chown(kfd, user, 65534 if group == "nogroup" else grp.getgrnam(group).gr_gid)
     kfd.chmod(mode)
+    smi = Smi()  # now: this checkout may be closed to others
     with as_nobody():
-        seen = survey(Smi(), {}, open_to_all, ABSENT)
+        seen = survey(smi, {}, open_to_all, ABSENT)
     assert bool(seen.gpus) is allowed
     told = f"no access to /dev/kfd: sudo usermod -aG {group} $USER, and log in again"
     assert messages(seen) == ([] if allowed else [told])
@@ -420,6 +421,7 @@ def test_a_runtime_in_a_directory_that_is_closed_to_this_user_is_none(open_to_al
     box = amd_box(open_to_all, runtime="srv/rocm/lib")
     (box / "dev/kfd").chmod(0o666)
     (box / "srv/rocm").chmod(0o700)
+    smi = Smi()  # now: this checkout may be closed to others
     with as_nobody():
-        seen = survey(Smi(), {"ROCM_PATH": "/srv/rocm"}, box, ABSENT)
+        seen = survey(smi, {"ROCM_PATH": "/srv/rocm"}, box, ABSENT)
     assert [one.message[:35] for one in seen.findings] == ["AMD GPU without the ROCm runtime (l"]

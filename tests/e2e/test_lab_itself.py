@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.site import eventually
 from tests.lab.lab import Lab
 from tests.lab.node import Node
 from tests.lab.system import run
@@ -140,7 +141,7 @@ def test_a_node_can_be_lost_in_the_middle(lab: Lab, loss: Callable[[Node], objec
         ["ssh", *argv, "echo up; exec sleep 60"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as client:
         assert client.stdout and client.stdout.readline() == b"up\n"
-        assert "sleep 60" in lost.processes()
+        assert eventually(lambda: "sleep 60" in lost.processes())
         loss(lost)
         assert client.wait(timeout=10) == 255
     lost.mend()

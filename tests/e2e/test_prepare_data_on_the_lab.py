@@ -29,7 +29,7 @@ from tests.lab.system import alive, run, wait_until
 @pytest.fixture(scope="module")
 def far(lab: Lab) -> Node:
     """The machine that has the data."""
-    node = lab.node("far")
+    node = lab.node("far-data")
     node.write("/srv/data/part-0", "numbers")
     return node
 

@@ -20,7 +20,7 @@ import pytest
 
 from tests.boxes.server import Answer, Member, Server, archive, serving, sound
 from tests.e2e.box import BLACKWELL, MAKE, Box, installed, left_of, publish, stand_in
-from tests.e2e.site import eventually
+from tests.e2e.site import ROOT, eventually
 from tests.lab.lab import Lab
 
 pytestmark = pytest.mark.subprocess
@@ -185,9 +185,9 @@ def test_a_temp_directory_on_a_full_disk_is_never(box: Box, lab: Lab) -> None:
 
 
 AS_NOBODY = """
-import encodings.idna, encodings.utf_8_sig, os, filelock, psutil, rich.console, rich.table, rich.text
-import fdl_tasks.boxes.pipeline, fdl_tasks.report.prepared, fdl_tasks.report.progress, fdl_tasks.report.stdout
-from fdl_tasks.tasks.program import main  # all of it now: this checkout may be closed to others
+import encodings.idna, encodings.utf_8_sig, os, filelock, jinja2, psutil, rich.console, rich.table, rich.text
+import fdl_tasks.boxes.pipeline  # what is not in the copy now: where this Python is may be closed to others
+from fdl_tasks.tasks.program import main
 os.setgroups([])
 os.setgid(65534)
 os.setuid(65534)
@@ -200,9 +200,12 @@ def test_a_home_that_is_not_the_users_is_never() -> None:
     with tempfile.TemporaryDirectory() as folder:
         box = Box(Path(folder), {}, {"FLODL_TESTING_GPU_JSON": BLACKWELL, "TMPDIR": "/tmp"})
         *_, task, flag = box.argv("--json")
+        library = Path(folder) / "fdl_tasks"
+        shutil.copytree(ROOT / "fdl_tasks", library)
+        shutil.copytree(ROOT / "templates", library / "templates")
         Path(folder).chmod(0o755)
         argv = [sys.executable, "-c", AS_NOBODY, task, flag]
-        done = subprocess.run(argv, capture_output=True, **box.options())
+        done = subprocess.run(argv, capture_output=True, **box.options(PYTHONPATH=folder))
     assert done.returncode == 2, done.stderr
     said = json.loads(done.stdout)["error"]
     assert f"{folder}/.flodl/data: " in said and "Permission denied" in said and "HOME" in said

@@ -191,9 +191,9 @@ def test_a_terminal_shows_how_far_each_node_is_all_the_time(site: ImageSite) -> 
             os.close(terminal)
             reader = threading.Thread(target=read_all, args=(controller, seen))
             reader.start()
-            moving = eventually(lambda: len(rates(seen)) > 3, 20)
+            moving = eventually(lambda: len(rates(seen)) > 3, 60)
             node.write("/run/load-open", "")
-            process.wait(30)
+            process.wait(60)
             reader.join()
     finally:
         node.stand_in("docker", f"#!/bin/sh\n{PASSED_ON}")

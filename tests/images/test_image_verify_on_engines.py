@@ -77,7 +77,7 @@ def pair(
 ) -> Iterator[tuple[Engine, Engine]]:
     yield engines[request.param]
     for engine in engines[request.param]:
-        assert eventually(partial(no_containers, engine), 10), engine.containers()
+        assert eventually(partial(no_containers, engine), 30), engine.containers()
 
 
 def test_a_good_copy(pair: tuple[Engine, Engine]) -> None:

@@ -42,7 +42,8 @@ def refusal(target: Target, at: Path, code: int, said: Sequence[str]) -> Prepare
             hint=f"let this box mount with FUSE ({install_line('fuse3')}; a container also needs --device /dev/fuse "
             "--cap-add SYS_ADMIN), or mount the data while it is set up and name only `data_path:`",
         )
-    denied = any(words in line for line in lines for words in _DENIED)
+    # a connection that was reset says nothing of its reason, and a forced command is one
+    denied = any(words in line for line in lines for words in (*_DENIED, "Connection reset by peer"))
     hint = (
         'such a key needs sftp on the far side, as with command="internal-sftp -R" in its authorized_keys; '
         "or mount the data while the box is set up and name only `data_path:`"
