@@ -75,6 +75,7 @@ PURE = [
     "images.result",
     "images.sent",
     "images.source",
+    "images.transports",
     "outcome",
     "sizes",
 ]

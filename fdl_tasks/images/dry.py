@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from ..cluster.model import Cluster
 from ..scripts import Script, Scripts
-from . import archive, probe, verify, ways
+from . import archive, judge, probe, relaying, transports, verify, ways
 from .addresses import Way
-from .facts import ImageFacts, NodeFacts
+from .facts import PYTHON, ImageFacts, NodeFacts
 from .nodes import members
 from .plan import Step
 from .sent import Turn
@@ -26,29 +26,44 @@ def dry_run(
     recipe: str | None = None,
     hosts: Sequence[str] = (),
     source: str | None = None,
+    transport: str = "auto",
     scripts: Scripts | None = None,
 ) -> list[tuple[str, Script]]:
     """What ``sync_image`` would run, as (label, script); runs none and contacts nobody.
+
+    With the transport ``auto`` that of both: which one a target gets is not known before its store is.
 
     Raises:
         UsageError, ConfigError: as ``sync_image``.
     """
     scripts, (reference, command) = scripts or Scripts(), wanted(cluster, image, recipe)
+    by = transports.transport(transport)
     workers, origin = members(cluster, hosts), source or SOURCE
     if source:
         named(source, [worker.host for worker in workers])
-    known, target = NodeFacts(origin, image=_IMAGE, python=archive.PYTHON), NodeFacts(TARGET)
+    known, target = NodeFacts(origin, image=_IMAGE, python=PYTHON), NodeFacts(TARGET)
     way = Way(TARGET, TARGET, 22, "<user>", "<alias>", None, fabric=True)
-    sending = archive.Sending(known, str(reference), {TARGET: target}, "<known_hosts>\n", run="0" * 16)
+    sending = archive.Sending(
+        known, str(reference), {TARGET: target}, "<known_hosts>\n", tag=judge.name_for(reference), run="0" * 16
+    )
     turns = [Turn(Step(TARGET, "full"), (way,))]
+    both = {  # each one's second script travels in its first
+        "relay": [
+            (origin, relaying.render(scripts, sending, turns)),
+            (TARGET, relaying.pull(scripts, sending, TARGET)),
+        ],
+        "archive": [
+            (origin, archive.render(scripts, sending, turns)),
+            (TARGET, archive.load(scripts, sending, TARGET)),
+        ],
+    }
     name = f"fdl-probe-{'0' * 16}"
     entrypoint, *arguments = command
     at = {"image": str(reference), "container": name}
     return [
         *((w.host, probe.render(scripts, reference, w.docker_host, prove=True, nonce="0" * 16)) for w in workers),
         (origin, ways.render(scripts, [way], "<known_hosts>\n")),
-        (origin, archive.render(scripts, sending, turns)),
-        (TARGET, scripts.render("images/load.sh", docker=list(target.docker))),  # it travels in the one before
+        *(script for way, pair in both.items() if by in ("auto", way) for script in pair),
         (TARGET, verify.render(scripts, "verify", target.docker, json=verify.JSON, **at)),
         (TARGET, verify.render(scripts, "exec", target.docker, entrypoint=entrypoint, arguments=arguments, **at)),
     ]

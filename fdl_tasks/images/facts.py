@@ -20,6 +20,7 @@ _PAIR = re.compile(r"(\d{1,3})\.(\d{1,3})")
 _ROOM = re.compile(r"(\d{1,15}) (/.*)")
 _MOST = 1 << 60  # bytes: a larger size is none
 _DRIVER_TYPE = ["driver-type", "io.containerd.snapshotter.v1"]
+PYTHON = (3, 8)  # the oldest python3 that runs sender.py and relay.py
 CUT = "its answer was cut off or mixed with other output"
 _GONE = ("not found", "no suitable export target")  # facts/images.md 1: a save of a copy that lacks content
 # What both stores and all releases show of a config, and what makes a container differ. Docker 28 no longer shows
@@ -79,6 +80,11 @@ class NodeFacts:
     def broken(self) -> bool:
         """Whether its copy is known to lack content, or not to start."""
         return self.complete is False or self.startable is False
+
+    @property
+    def programs(self) -> bool:
+        """Whether its python3 runs sender.py and relay.py."""
+        return (self.python or (0, 0)) >= PYTHON
 
 
 def failed(label: str, why: str) -> NodeFacts:

@@ -26,11 +26,12 @@ class Fault(StrEnum):
     LACKING = "a layer that was left out is not there"
     UNPACK = "it could not be unpacked"
     OTHER = "docker load failed"
+    PULL = "docker pull failed"
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """What a ``docker load`` did, whatever its exit code. ``fault`` None: it says that the image is in."""
+    """What a load or a pull did, whatever its exit code. ``fault`` None: it says that the image is in."""
 
     fault: Fault | None
     said: str = ""
@@ -57,6 +58,15 @@ def loaded(code: int, output: str) -> Loaded:
         return Loaded(None, notes=notes)
     said = "; ".join(failed or lines[-2:]) or f"it said nothing (exit code {code})"
     return Loaded(_fault(said, bool(failed)), said, notes)
+
+
+def relayed(code: int, output: str) -> Loaded:
+    """Judge a pull through the relay, and what follows it, by the exit code and the output."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    if code == 0:
+        return Loaded(None)
+    said = "; ".join(lines[-2:]) or f"it said nothing (exit code {code})"
+    return Loaded(Fault.DISK if _fault(said, False) is Fault.DISK else Fault.PULL, said)
 
 
 def _fault(said: str, unpacking: bool) -> Fault:
@@ -132,6 +142,11 @@ def name_for(reference: ImageRef) -> str:
     if reference.tag or not reference.digest:
         return reference.tagged
     return f"{reference.name}:fdl-{reference.digest.partition(':')[2][:12]}"
+
+
+def held_by(name: str) -> str:
+    """What to tell of the tag that was made to hold a digest."""
+    return f"its digest is found there by the tag {name}, which stays"
 
 
 @dataclass(frozen=True)

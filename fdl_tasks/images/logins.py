@@ -81,6 +81,11 @@ def dropped(said: str) -> bool:
     return _DROPPED.search(said) is not None
 
 
+def unforwarded(said: str) -> bool:
+    """Whether these words of ssh's mean that a forwarding was refused, its own or one of the login's configuration."""
+    return "forwarding" in said
+
+
 def route(asked: Candidates, results: Mapping[Way, Tried]) -> Route:
     """The ways of one target that answered, best first; a warning for each that did not (pure)."""
     ways, notes = list[Way](), [f"no way there: {reason}" for reason in asked.refused]

@@ -28,7 +28,8 @@ class Step:
     ``base`` is the id to tag. ``bytes`` is about what is sent, ``needed`` about what that takes at the target's
     store. ``proof`` is how the target's copy was shown to be the image. ``platform`` is for ``docker save
     --platform``, or empty. ``replaces`` is the id that the reference pointed to. With ``error`` nothing is sent.
-    ``address`` is where it would be sent, once that was tried.
+    ``address`` is where it would be sent, once that was tried. ``transport`` is ``relay`` or ``archive``;
+    ``instead`` brings it by the archive when the relay does not.
     """
 
     target: str
@@ -45,6 +46,12 @@ class Step:
     notes: tuple[str, ...] = ()
     error: str | None = None
     address: str = ""
+    instead: Step | None = None
+
+    @property
+    def sends(self) -> bool:
+        """Whether bytes of the image go over the way."""
+        return self.mode in ("delta", "full")
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -54,13 +61,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Group:
-    """Targets that one and the same archive serves; see ``Step`` for the fields."""
+    """Targets that one and the same archive serves, or one relay; see ``Step`` for the fields."""
 
     targets: tuple[str, ...]
     omit: frozenset[str]
     base: str | None
     platform: str
     bytes: int
+    transport: str = "archive"
 
 
 @dataclass(frozen=True)
@@ -76,20 +84,27 @@ class Plan:
         return tuple(step for step in self.steps if step.mode != "in-sync" and not step.error)
 
     @property
+    def in_sync(self) -> frozenset[str]:
+        """The targets that need nothing."""
+        return frozenset(step.target for step in self.steps if step.mode == "in-sync")
+
+    @property
     def groups(self) -> tuple[Group, ...]:
-        """What is to be sent: an archive a group."""
-        sent = [step for step in self.todo if step.mode in ("delta", "full")]
-        found: dict[tuple[frozenset[str], str | None, str], list[Step]] = {}
-        for step in sent:
-            found.setdefault((step.omit, None if step.omit else step.base, step.platform), []).append(step)
+        """What is to be sent: an archive or a relay a group."""
+        found: dict[tuple[frozenset[str], str | None, str, str], list[Step]] = {}
+        for step in [step for step in self.todo if step.sends]:
+            key = (step.omit, None if step.omit else step.base, step.platform, step.transport)
+            found.setdefault(key, []).append(step)
         return tuple(
-            Group(tuple(step.target for step in steps), omit, base, platform, max(step.bytes for step in steps))
-            for (omit, base, platform), steps in found.items()
+            Group(tuple(step.target for step in steps), *key[:3], max(step.bytes for step in steps), key[3])
+            for key, steps in found.items()
         )
 
 
 def plan(reference: ImageRef, source: NodeFacts, nodes: Sequence[NodeFacts]) -> Plan:
-    """The steps that bring ``source``'s image to all other ``nodes``; those that could not be asked have none.
+    """The steps that bring ``source``'s image by the archive to all other ``nodes``.
+
+    Those that could not be asked have none. ``transports.choose`` tells who gets it through a relay.
 
     Raises:
         ValueError: the source does not have the image.
@@ -104,8 +119,8 @@ def plan(reference: ImageRef, source: NodeFacts, nodes: Sequence[NodeFacts]) -> 
 
 def full(source: NodeFacts, target: NodeFacts, why: str) -> Step:
     """Send everything: the first way to bring it, and the second when less did not do."""
-    size, unpacked = _size(source), sum(source.unpacked)
-    return _with_room(Step(target.label, "full", bytes=size, why=why, needed=size + (unpacked or size)), target)
+    size, unpacked = amount(source, None)
+    return with_room(Step(target.label, "full", bytes=size, why=why, needed=size + unpacked), target)
 
 
 def _step(reference: ImageRef, source: NodeFacts, image: ImageFacts, target: NodeFacts) -> Step:
@@ -178,13 +193,19 @@ def _by_base(source: NodeFacts, image: ImageFacts, target: NodeFacts, local: Ite
 def _less(source: NodeFacts, target: NodeFacts, base: ImageFacts, count: int, omit: frozenset[str]) -> Step:
     """A delta that leaves out ``count`` of the image's layers."""
     layers = source.image.layers if source.image else ()
-    unpacked = _top(source.unpacked, len(layers), len(layers) - count)
-    total = sum(source.unpacked)
-    packing = min(1.0, _size(source) / total) if total else 1.0  # blobs of a containerd store are compressed
-    sent = int(unpacked * packing) if total else _size(source)
+    sent, unpacked = amount(source, len(layers) - count)
     name = next(iter(base.repo_tags), base.id)
-    step = Step(target.label, "delta", omit, base.id, sent, needed=sent + (unpacked if total else sent))
-    return _with_room(replace(step, why=f"{count} of {len(layers)} layers are there, in {name}"), target)
+    step = Step(target.label, "delta", omit, base.id, sent, needed=sent + unpacked)
+    return with_room(replace(step, why=f"{count} of {len(layers)} layers are there, in {name}"), target)
+
+
+def amount(source: NodeFacts, top: int | None) -> tuple[int, int]:
+    """About the bytes of the ``top`` layers as they are sent, and unpacked; None: of all."""
+    size, total = _size(source), sum(source.unpacked)
+    if top is None or not total:
+        return size, total or size
+    unpacked = _top(source.unpacked, len(source.image.layers) if source.image else 0, top)
+    return int(unpacked * min(1.0, size / total)), unpacked  # blobs of a containerd store are compressed
 
 
 def entry(layer: str) -> str:
@@ -212,7 +233,7 @@ def _size(source: NodeFacts) -> int:
     return (source.image.size if source.image else 0) or sum(source.unpacked)
 
 
-def _with_room(step: Step, target: NodeFacts) -> Step:
+def with_room(step: Step, target: NodeFacts) -> Step:
     """Loading takes what is sent once more: unpacked beside the blobs, or beside the loader's temporary copy.
 
     Which of several directories the store is in is not known: only when none has room it is an error.
@@ -247,14 +268,13 @@ def rows(plan: Plan) -> tuple[tuple[str, str, str, str, str], ...]:
 
 
 def _row(step: Step) -> tuple[str, str, str, str, str]:
-    sends = step.mode in ("delta", "full")
     way = f"by {step.address}" if step.address else ""
     said = [step.error or "", *([] if step.error else [step.proof, step.why, way]), *step.remarks]
     mode = "failed" if step.error else step.mode
     return (
         step.target,
         mode,
-        step.transport if sends else "-",
-        f"~{human_size(step.bytes)}" if sends else "-",
+        step.transport if step.sends else "-",
+        f"~{human_size(step.bytes)}" if step.sends else "-",
         "; ".join(filter(None, said)),
     )

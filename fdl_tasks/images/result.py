@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from .plan import Plan, Step
 
 if TYPE_CHECKING:
+    from .facts import NodeFacts
     from .logins import Route
     from .sent import Sent
     from .verify import Checked
@@ -125,7 +126,7 @@ def outcome(step: Step, done: Round) -> NodeOutcome:
         label,
         status,
         mode,
-        step.transport if sent else None,
+        sent.transport if sent else None,
         sent.bytes if sent else 0,
         sent.seconds if sent else 0.0,
         sent.address if sent else None,
@@ -133,3 +134,17 @@ def outcome(step: Step, done: Round) -> NodeOutcome:
         notes,
         error,
     )
+
+
+def outcomes(found: Plan, nodes: Mapping[str, NodeFacts], proven: Checked, done: Round) -> dict[str, NodeOutcome]:
+    """What became of every node; ``proven`` is the source's own copy."""
+    steps = {step.target: step for step in found.steps}
+    made = {}
+    for label, node in nodes.items():
+        if label == found.source:
+            made[label] = NodeOutcome(label, Fate.SOURCE, identity=str(proven.proof), notes=proven.notes)
+        elif label in steps:
+            made[label] = outcome(steps[label], done)
+        else:
+            made[label] = NodeOutcome(label, Fate.FAILED, error=node.error or "it could not be asked")
+    return made

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..hosts.output import reason
 from ..sizes import human_size
 from .answer import json_object
-from .judge import Fault, loaded
-from .logins import dropped
+from .judge import Fault, loaded, relayed
+from .logins import dropped, unforwarded
 from .plan import Step
 
 if TYPE_CHECKING:
     from .addresses import Way
 
-Retry = Literal["no", "full", "late", "drop", "way"]
+Retry = Literal["no", "full", "late", "drop", "way", "archive"]
 DROPS = 6  # tries at one address whose sshd drops logins at random (MaxStartups)
 STARTED, LOADED = "__FDL_LOAD__", "__FDL_LOADED__"  # templates/images/load.sh
 CUT = "the script on the source ended before it told what became of this node"
@@ -30,7 +31,8 @@ class Sent:
     ``said`` are the last lines of its load. ``error`` None: the load says that the image is in. ``retry`` is
     what may cure the error: all of it instead of a delta (``full``), a pass of its own because the others waited
     for it (``late``), the same once more because the login was dropped before it began (``drop``), the next address
-    or, behind the last one, a pass of its own (``way``), nothing (``no``).
+    or, behind the last one, a pass of its own (``way``), the archive instead of a relay (``archive``), nothing
+    (``no``).
     """
 
     target: str
@@ -42,6 +44,12 @@ class Sent:
     retry: Retry = "no"
     mode: str = "full"
     notes: tuple[str, ...] = ()
+    transport: str = "archive"
+
+    @property
+    def whole_archive(self) -> bool:
+        """Whether no other try could have brought more."""
+        return self.mode == "full" and self.transport == "archive"
 
 
 @dataclass(frozen=True)
@@ -61,6 +69,11 @@ class Turn:
     def target(self) -> str:
         return self.step.target
 
+    @property
+    def kind(self) -> tuple[str, str]:
+        """What it has in common with those that go in the same pass."""
+        return self.step.transport, self.step.platform
+
 
 @dataclass(frozen=True)
 class End:
@@ -76,15 +89,18 @@ class End:
 
 @dataclass
 class Answer:
-    """What the script has said so far. ``whole``: it came to its end.
+    """What the script has said so far. ``whole``: it came to its end; ``lost``: its host did before.
 
+    ``totals`` are the bytes that a target will get, once that is known.
     ``lock``: ``none``, ``waiting``, ``waited``; empty when it was free (templates/images/lock.sh).
     """
 
     ends: dict[str, End] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
+    totals: dict[str, int] = field(default_factory=dict)
     error: str | None = None
     whole: bool = False
+    lost: bool = False
     lock: str = ""
 
     def take(self, line: str) -> tuple[str, int] | None:
@@ -97,6 +113,8 @@ class Answer:
             self.lock = found["lock"]
         elif "note" in found:
             self.notes |= dict.fromkeys(found["targets"], found["note"])
+        elif isinstance(name, str) and "total" in found:
+            self.totals[name] = int(found["total"])
         elif isinstance(name, str) and "said" in found:
             self.ends[name] = _end(found)
         return (name, int(found["bytes"])) if isinstance(name, str) and "bytes" in found else None
@@ -104,12 +122,12 @@ class Answer:
 
 def judged(turn: Turn, answer: Answer, failure: str = "") -> Sent:
     """What became of one target; ``failure`` is why the script itself came to no good end."""
-    notes = (*turn.notes, *([answer.notes[turn.target]] if turn.target in answer.notes else []))
-    known = Sent(turn.target, 0, 0.0, turn.ways[0].address, mode=turn.step.mode, notes=notes)
-    end = answer.ends.get(turn.target)
+    step, notes = turn.step, (*turn.notes, *filter(None, [answer.notes.get(turn.target)]))
+    known = Sent(turn.target, 0, 0.0, turn.ways[0].address, mode=step.mode, notes=notes, transport=step.transport)
+    by_relay, end = step.transport == "relay", answer.ends.get(turn.target)
     if end is None:
         why = f"the source failed: {answer.error}" if answer.error else failure or CUT
-        return replace(known, error=why)
+        return replace(known, error=why, retry="archive" if by_relay and not answer.lost else "no")
     code, said = _load(end.said)
     known = replace(known, bytes=end.bytes, seconds=end.seconds, said=said)
     if code is not None:
@@ -117,24 +135,42 @@ def judged(turn: Turn, answer: Answer, failure: str = "") -> Sent:
     if end.error:
         stalled = STARTED in end.said and not end.late and "the source" not in end.error
         error = f"{end.error} ({STALE})" if stalled else end.error
-        return replace(known, error=error, retry="late" if end.late else "no")
+        other_way = by_relay and (answer.error is not None or not _begun(end))
+        return replace(known, error=error, retry="late" if end.late else "archive" if other_way else "no")
     error = f"ssh ended with {end.code}: {reason(said) or 'without a word'}"
-    drop = STARTED not in end.said and dropped("\n".join(said))
-    return replace(known, error=error, retry="no" if end.code != 255 else "drop" if drop else "way")
+    return replace(known, error=error, retry=_after_ssh(end, "\n".join(said), by_relay))
+
+
+def _begun(end: End) -> bool:
+    return STARTED in end.said or end.bytes > 0
+
+
+def _after_ssh(end: End, said: str, by_relay: bool) -> Retry:
+    """The load or the pull came to no end of its own."""
+    if by_relay and (end.code != 255 or (not _begun(end) and unforwarded(said))):
+        return "archive"
+    if end.code != 255:
+        return "no"
+    return "drop" if STARTED not in end.said and dropped(said) else "way"
 
 
 def _after_load(known: Sent, code: int, end: End) -> Sent:
-    """The load came to its own end: another address would not help, a whole archive instead of a delta may."""
-    verdict = loaded(code, "\n".join(known.said))
+    """It came to its own end: another address would not help, another way or a whole archive may."""
+    by_relay = known.transport == "relay"
+    verdict = (relayed if by_relay else loaded)(code, "\n".join(known.said))
     known = replace(known, notes=(*known.notes, *verdict.notes))
     if verdict.fault is None:
         return replace(known, error=end.error)
-    cures = known.mode == "delta" and verdict.fault is not Fault.DISK
-    return replace(known, error=verdict.error, retry="full" if cures else "no")
+    cure: Retry = "archive" if by_relay else "full" if known.mode == "delta" else "no"
+    return replace(known, error=verdict.error, retry="no" if verdict.fault is Fault.DISK else cure)
 
 
 def again(turn: Turn, sent: Sent, size: int) -> Turn | None:
     """The next try, None when there is none to make; ``size`` is about the whole archive's."""
+    if sent.retry == "archive":
+        note = f"the relay did not bring it ({sent.error}), so it was sent by the archive"
+        step = turn.step.instead
+        return None if step is None or step.error else Turn(step, turn.ways, notes=(*turn.notes, note))
     if sent.retry == "full":
         return replace(whole(turn, size, f"the delta failed ({sent.error}), so all of it was sent"))
     if sent.retry == "late":
@@ -162,19 +198,20 @@ def whole(turn: Turn, size: int, why: str) -> Turn:
 class Meter:
     """How far each target is: a sentence every ten percent, or every ten gibibytes where no total is known."""
 
-    def __init__(self, turns: Mapping[str, Turn]):
-        self._turns, self._said = turns, dict[str, int]()
+    def __init__(self, turns: Mapping[str, Turn], totals: Mapping[str, int] = MappingProxyType({})):
+        self._turns, self._totals, self._said = turns, totals, dict[str, int]()
 
     def sentence(self, target: str, count: int, seconds: float) -> str:
-        """``120.0 MiB of ~400.0 MiB, 95.3 MiB/s, by the fabric address 10.0.0.2``."""
-        turn = self._turns[target]
-        total = f" of ~{human_size(turn.step.bytes)}" if turn.step.bytes else ""
+        """``120.0 MiB of ~400.0 MiB, 95.3 MiB/s, by the fabric address 10.0.0.2``; no ``~`` where it is known."""
+        turn, known = self._turns[target], self._totals.get(target)
+        about = f" of ~{human_size(turn.step.bytes)}" if turn.step.bytes else ""
+        total = about if known is None else f" of {human_size(known)}"
         rate = f", {human_size(int(count / seconds))}/s" if seconds > 0 else ""
         return f"{human_size(count)}{total}{rate}, by the {turn.ways[0].kind} {turn.ways[0].address}"
 
     def due(self, target: str, count: int) -> bool:
         """Whether another tenth has come since the last time."""
-        tenth = count * 10 // (self._turns[target].step.bytes or 100 << 30)
+        tenth = count * 10 // (self._totals.get(target) or self._turns[target].step.bytes or 100 << 30)
         if tenth <= self._said.get(target, 0):
             return False
         self._said[target] = tenth

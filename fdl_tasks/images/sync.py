@@ -17,7 +17,7 @@ from ..hosts.connect import Connect, connect
 from ..hosts.fanout import WIDTH, Cancel
 from ..outcome import Event, Kind, Progress, silent
 from ..scripts import Scripts
-from . import archive, judge, plan, result, source, verify, ways
+from . import archive, judge, plan, result, source, transfer, transports, verify, ways
 from .facts import ImageFacts, NodeFacts
 from .nodes import Nodes, members
 from .plan import Plan, Step
@@ -37,6 +37,7 @@ def sync_image(
     source: str | None = None,
     require_fabric: bool = False,
     plan_only: bool = False,
+    transport: str = "auto",
     limits: archive.Limits = archive.LIMITS,
     width: int = WIDTH,
     scripts: Scripts | None = None,
@@ -52,20 +53,21 @@ def sync_image(
         source: the node that has the right image; None: the one with the newest.
         require_fabric: send by fabric addresses only.
         plan_only: look, plan and try the ways; change nothing.
+        transport: ``relay`` or ``archive`` for that one only, ``auto`` for the better one of each target.
         limits: what a transfer may take without moving.
         live: takes a sentence a second and node while bytes move, for a terminal.
 
     Raises:
-        UsageError, ConfigError: neither or both of image and recipe, an unknown recipe, host or source.
+        UsageError, ConfigError: neither or both of image and recipe, an unknown recipe, host, source or transport.
         SourceError: no node has the image, or it does not tell which one is the newest.
         KeyboardInterrupt: the user ended it; nothing is left on any node.
     """
-    reference, exec_probe = wanted(cluster, image, recipe)
+    (reference, exec_probe), by = wanted(cluster, image, recipe), transports.transport(transport)
     with Nodes(members(cluster, hosts), connect=connect, progress=progress, width=width) as nodes:
         scripts = scripts or Scripts()
-        run = _Run(cluster, nodes, reference, exec_probe, require_fabric, limits, scripts, progress, live, connect)
+        run = _Run(cluster, nodes, reference, exec_probe, require_fabric, by, limits, scripts, progress, live, connect)
         while not plan_only:
-            with contextlib.suppress(archive.Waited):
+            with contextlib.suppress(transfer.Waited):
                 return run.sync(source)
         return run.plan(source)
 
@@ -127,6 +129,7 @@ class _Run:
     image: ImageRef
     exec_probe: tuple[str, ...]
     require_fabric: bool
+    transport: transports.Transport
     limits: archive.Limits
     scripts: Scripts
     progress: Progress
@@ -137,7 +140,7 @@ class _Run:
         """What would be done, without doing it."""
         facts = self._probe(prove=False)
         chosen = source.choose(list(facts.values()), wanted)
-        found = plan.plan(self.image, facts[chosen.labels[0]], list(facts.values()))
+        found = self._planned(chosen.labels[0], facts)
         _, routes = self._routes(found.source, [target for group in found.groups for target in group.targets], facts)
         found = replace(found, steps=tuple(result.by(step, routes.get(step.target)) for step in found.steps))
         errors = {label: node.error for label, node in facts.items() if node.error}
@@ -150,27 +153,37 @@ class _Run:
         facts = self._probe(prove=True)
         chosen = source.choose(list(facts.values()), wanted)
         for label in chosen.labels:
-            wish = Wish(self.image, _image(facts[label]), self.exec_probe)
-            checked = self._verify([label], facts, wish, untouched=frozenset([label]))[label]
-            if not checked.error:
-                return self._from(label, checked, facts, chosen)
-            facts[label] = replace(facts[label], startable=False, flaw=checked.error)
+            found = self._planned(label, facts)
+            alike = found.in_sync | {label}
+            seen = self._verify(alike, facts, Wish(self.image, _image(facts[label]), self.exec_probe), alike)
+            if not seen[label].error:
+                return self._from(found, seen, facts, chosen)
+            facts[label] = replace(facts[label], startable=False, flaw=seen[label].error or "")
         raise source.SourceError(
             "no node has a copy that starts: " + "; ".join(f"{one}: {facts[one].flaw}" for one in chosen.labels),
             hint="pull or build it on one node again",
         )
 
-    def _from(self, label: str, proven: Checked, facts: Mapping[str, NodeFacts], chosen: source.Choice) -> SyncReport:
-        found = plan.plan(self.image, facts[label], list(facts.values()))
-        wish = Wish(self.image, _image(facts[label]), self.exec_probe, proven.ran)
+    def _from(
+        self, found: Plan, seen: Mapping[str, Checked], facts: Mapping[str, NodeFacts], chosen: source.Choice
+    ) -> SyncReport:
+        """``seen`` are the source and those in sync: whose probe did not end well is judged again, by the source's."""
+        proven = seen[found.source]
+        wish = Wish(self.image, _image(facts[found.source]), self.exec_probe, proven.ran)
         done = Round(errors={step.target: step.error for step in found.steps if step.error})
         self._tag(found, facts, done)
         self._send([step for step in found.todo if step.mode != "tag"], found.source, facts, done)
         due = [step.target for step in found.steps if step.target not in done.errors]
-        done.checked = self._verify(due, facts, wish, untouched=_untouched(found))
+        done.checked = {label: seen[label] for label in due if label in seen and seen[label].settled}
+        rest = [label for label in due if label not in done.checked]
+        done.checked |= self._verify(rest, facts, wish, found.in_sync)
         self._again(found, facts, wish, done)
         outcomes = self._outcomes(found, facts, proven, done)
-        return SyncReport(str(self.image), label, chosen.reason, outcomes, found)
+        return SyncReport(str(self.image), found.source, chosen.reason, outcomes, found)
+
+    def _planned(self, origin: str, facts: Mapping[str, NodeFacts]) -> Plan:
+        found = plan.plan(self.image, facts[origin], list(facts.values()))
+        return transports.choose(found, self.image, facts, self.transport)
 
     def _probe(self, *, prove: bool) -> dict[str, NodeFacts]:
         facts = probe(self.nodes, self.image, prove=prove, scripts=self.scripts, progress=self.progress)
@@ -197,20 +210,20 @@ class _Run:
         steps = [step for step in steps if step.target not in done.errors]
         if not steps:
             return
-        known, compress = facts[origin], self.cluster.images.compress
         sending = archive.Sending(
-            known, str(self.image), facts, pinned, compress, limits=self.limits, yields=not done.sent
-        )
+            facts[origin], str(self.image), facts, pinned, self.cluster.images.compress, judge.name_for(self.image),
+            limits=self.limits, yields=not done.sent,
+        )  # fmt: skip
 
         def deed(node: Worker, host: Host, cancel: Cancel) -> dict[str, Sent]:
             over = {step.target: routes[step.target].ways for step in steps}
-            return archive.send(
+            return transfer.send(
                 host, sending, steps, over, scripts=self.scripts, progress=self.progress, live=self.live,
                 anew=lambda: self.connect(node, Cancel(), lambda text: None),
             )  # fmt: skip
 
         attempt = self.nodes.each(deed, [origin])[origin]
-        if isinstance(attempt.error, archive.Waited):
+        if isinstance(attempt.error, transfer.Waited):
             raise attempt.error
         done.sent |= attempt.value or {}
         for step in steps:
@@ -254,12 +267,12 @@ class _Run:
         return {label: one.value or Checked(label, error=_why(one.error)) for label, one in found.items()}
 
     def _again(self, found: Plan, facts: Mapping[str, NodeFacts], wish: Wish, done: Round) -> None:
-        """Send all of it, once, to those whose copy can be mended by that."""
+        """Send all of it by the archive, once, to those whose copy can be mended by that."""
         bad = {label: checked for label, checked in done.checked.items() if checked.error and checked.again}
         steps = [
             plan.full(facts[found.source], facts[label], f"its copy did not prove whole: {checked.error}")
             for label, checked in bad.items()
-            if not (label in done.sent and done.sent[label].mode == "full")
+            if self.transport != "relay" and not (label in done.sent and done.sent[label].whole_archive)
         ]
         for step in steps:
             done.note(step.target, step.why)
@@ -270,21 +283,9 @@ class _Run:
     def _outcomes(
         self, found: Plan, facts: Mapping[str, NodeFacts], proven: Checked, done: Round
     ) -> dict[str, NodeOutcome]:
-        steps = {step.target: step for step in found.steps}
-        outcomes = {}
-        for label, node in facts.items():
-            if label == found.source:
-                outcomes[label] = NodeOutcome(label, Fate.SOURCE, identity=str(proven.proof), notes=proven.notes)
-            elif label not in steps:
-                outcomes[label] = NodeOutcome(label, Fate.FAILED, error=node.error or "it could not be asked")
-            else:
-                outcomes[label] = result.outcome(steps[label], done)
-            self.progress(Event(label, Kind.DONE, str(outcomes[label].status)))
+        for label, outcome in (outcomes := result.outcomes(found, facts, proven, done)).items():
+            self.progress(Event(label, Kind.DONE, str(outcome.status)))
         return outcomes
-
-
-def _untouched(found: Plan) -> frozenset[str]:
-    return frozenset(step.target for step in found.steps if step.mode == "in-sync")
 
 
 def _image(node: NodeFacts) -> ImageFacts:
@@ -295,6 +296,3 @@ def _image(node: NodeFacts) -> ImageFacts:
 
 def _why(error: Exception | None) -> str:
     return str(error) if isinstance(error, FdlError) else f"{type(error).__name__}: {error}"
-
-
-__all__ = ["Fate", "NodeOutcome", "SyncReport", "ensure_image", "result", "sync_image"]

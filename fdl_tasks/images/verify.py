@@ -50,6 +50,11 @@ class Checked:
     again: bool = False
     ran: Ran | None = None
 
+    @property
+    def settled(self) -> bool:
+        """Whether it holds whatever the probe gave on the source: it ended with 0, or was not come to."""
+        return self.ran is None or self.ran.code == 0
+
 
 def render(scripts: Scripts, deed: str, docker: tuple[str, ...], /, **values: Value) -> Script:
     """A script of templates/images/ that asks a node's Docker; ``docker`` is the way in that its probe found."""
@@ -124,7 +129,7 @@ class _Asked:
         if self.node.store == "containerd" and source.id == reference.digest:
             name = judge.name_for(reference)
             tagged = tag(self.node, self.host, source.id, name, self.scripts)
-            return (f"its digest is found there by the tag {name}, which stays", *tagged.notes), tagged.error
+            return (judge.held_by(name), *tagged.notes), tagged.error
         done = self._run("pull", image=str(reference))
         if refused := judge.pulled(done.out, self.node.label, done.err):
             return (), judge.no_digest(reference, self.node.store, refused)

@@ -71,11 +71,13 @@ def _own_keys(folder: Path) -> tuple[tuple[str, str], ...]:
     return tuple((words[0], words[1]) for words in lines if len(words) > 1)
 
 
-def ssh_argv(way: Way, directory: str) -> tuple[str, ...]:
+def ssh_argv(way: Way, directory: str, *, forward: str = "") -> tuple[str, ...]:
     """The ssh command line of a way, up to the remote command (pure).
 
     ``directory`` has the file ``known_hosts``, seen from where ssh is started: ``.``, or a path without blanks
-    and ``%``. The login's own ssh configuration still counts on the source, but for what is set here.
+    and ``%``. ``forward`` is what ``-R`` takes: ssh ends when the target does not grant it, and forwardings of the
+    login's own then count as well. The login's ssh configuration still counts on the source, but for what is set
+    here.
     """
     options = {
         "BatchMode": "yes",
@@ -91,7 +93,7 @@ def ssh_argv(way: Way, directory: str) -> tuple[str, ...]:
         "KnownHostsCommand": "none",
         "ForwardAgent": "no",
         "ForwardX11": "no",
-        "ClearAllForwardings": "yes",
+        "ClearAllForwardings": "no" if forward else "yes",  # those of the command line too
         "PermitLocalCommand": "no",
         "RemoteCommand": "none",
         "ProxyCommand": "none",
@@ -101,11 +103,13 @@ def ssh_argv(way: Way, directory: str) -> tuple[str, ...]:
         "ServerAliveInterval": str(ALIVE_INTERVAL),
         "ServerAliveCountMax": str(ALIVE_COUNT),
         "LogLevel": "ERROR",
+        **({"ExitOnForwardFailure": "yes"} if forward else {}),
         **({"Ciphers": CIPHERS} if way.aes else {}),
         **({"IdentitiesOnly": "yes"} if way.key_file else {}),
     }
     words = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
     key = ("-i", way.key_file) if way.key_file else ()
+    words += ["-R", forward] if forward else []
     return ("ssh", "-T", *words, *key, "-p", str(way.port), "-l", way.user, "--", way.address)
 
 

@@ -31,7 +31,8 @@ def _row(node: NodeOutcome, mask: Mask) -> tuple[str, ...]:
     sent = human_size(node.bytes) if node.bytes else ""
     seconds = f"{node.seconds:.1f}" if node.seconds else ""
     about = [*([node.error] if node.error else [node.identity or ""]), *node.notes]
-    return (node.node, str(node.status), node.mode or "", sent, seconds, node.address or "", mask("\n".join(about)))
+    over = f"{node.address or ''}{', relay' if node.transport == 'relay' else ''}"
+    return (node.node, str(node.status), node.mode or "", sent, seconds, over, mask("\n".join(about)))
 
 
 def sync_failures(report: SyncReport) -> str:
@@ -70,7 +71,7 @@ def plan_json(report: SyncReport) -> dict[str, object]:
 
 
 def _planned(step: plans.Step) -> dict[str, object]:
-    sends, due = step.mode in ("delta", "full"), step.mode != "in-sync"
+    sends, due = step.sends, step.mode != "in-sync"
     outcome = NodeOutcome(
         step.target,
         Fate.FAILED if step.error else Fate.IN_SYNC,

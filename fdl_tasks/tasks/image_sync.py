@@ -36,6 +36,7 @@ SENDING = {
 HELP = {
     **NAMING,
     **SENDING,
+    "transport": "relay or archive: that way only; default: auto, the better one of each node",
     "plan": "look at every node and print what would be done; change nothing",
     "dry-run": "print the scripts and contact nobody",
 }
@@ -50,6 +51,7 @@ def sync_image(
     group: Sequence[str] | str | None = None,
     source: str | None = None,
     require_fabric: bool = False,
+    transport: str | None = None,
     plan: bool = False,
     dry_run: bool = False,
     json: bool = False,
@@ -68,11 +70,12 @@ def sync_image(
     Exit code: 0 every node has it, 1 some node failed, 2 usage or configuration, 130 Ctrl-C.
     """
     with edge(c) as run:
-        asked = _asked(run, cluster, host, group, image=image, recipe=recipe)
+        asked = _asked(run, cluster, host, group, image=image, recipe=recipe, source=source)
+        by = {"transport": transport or "auto"}
         if dry_run:
-            _print_scripts(run, json, **asked, source=source)
+            _print_scripts(run, json, **asked, **by)
             return None
-        sending = {"source": source, "require_fabric": require_fabric, "plan_only": plan}
+        sending = {"require_fabric": require_fabric, "plan_only": plan, **by}
         return _sync(run, json, **asked, **sending, width=run.width(width))
 
 

@@ -1,4 +1,4 @@
-# Sends an image from this node to its targets: runs fdl_tasks/images/sender.py, which nothing installs.
+# Sends an image from this node to its targets: runs fdl_tasks/images/sender.py or relay.py, which nothing installs.
 # stdout: lines of JSON, as that program says.
 {% include "prolog.sh" %}
 {% include "images/lock.sh" %}

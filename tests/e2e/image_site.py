@@ -10,6 +10,8 @@
     assert site.ids("app-x:1") == {"a": …, "b": …, "c": None}     # asked by the lab's own client
     done = site.run("sync-image", …)    # CompletedProcess; site.argv(…) and site.env() for a Popen of your own
 
+    with site.by("archive"): …          # every sync-image goes that way meanwhile
+
 ``a`` and ``b`` have containerd stores, ``c`` and ``d`` graphdriver ones; ``a`` and ``c`` run Docker 26, ``b`` and
 ``d`` Docker 28. Every node may log in to every other, is on the fabric, and has ``tiny:1``. A node of a test's
 own, to be broken: ``site.make("x", store=…, release=…, disk="60m", shell=…)``, then ``site.use("a", "x")``.
@@ -58,6 +60,20 @@ class ImageSite(Site):
 
     engines: dict[str, Engine] = field(default_factory=dict)
     used: tuple[str, ...] = ()
+    transport: str = ""
+
+    @contextlib.contextmanager
+    def by(self, transport: str) -> Iterator[ImageSite]:
+        """Every ``sync-image`` goes that way meanwhile."""
+        self.transport = transport
+        try:
+            yield self
+        finally:
+            self.transport = ""
+
+    def argv(self, *words: str) -> list[str]:
+        by = ("--transport", self.transport) if self.transport and words[0] == "sync-image" else ()
+        return super().argv(*words, *by)
 
     def use(self, *labels: str, fields: Mapping[str, Mapping[str, Any]] | None = None, **top: Any) -> Path:
         """Write cluster.yml with these nodes and no other; ``fields`` are added to a node's worker."""

@@ -21,8 +21,9 @@ MEGABYTE = 1_000_000
 
 
 @pytest.fixture(scope="module")
-def site(lab: Lab) -> ImageSite:
-    return image_site(lab)
+def site(lab: Lab) -> Iterator[ImageSite]:
+    with image_site(lab).by("archive") as site:
+        yield site
 
 
 def each(report: dict[str, Any], key: str) -> dict[str, Any]:

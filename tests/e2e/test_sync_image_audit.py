@@ -13,6 +13,7 @@ import signal
 import subprocess
 import tarfile
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -28,8 +29,9 @@ OCI = "application/vnd.oci.image"
 
 
 @pytest.fixture(scope="module")
-def site(lab: Lab) -> ImageSite:
-    return image_site(lab)
+def site(lab: Lab) -> Iterator[ImageSite]:
+    with image_site(lab).by("archive") as site:
+        yield site
 
 
 def each(report: dict[str, Any], key: str) -> dict[str, Any]:

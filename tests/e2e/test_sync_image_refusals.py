@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ ELF_OF_ANOTHER = b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x02\x00\xb7\x00" + bytes
 
 
 @pytest.fixture(scope="module")
-def site(lab: Lab) -> ImageSite:
-    return image_site(lab)
+def site(lab: Lab) -> Iterator[ImageSite]:
+    with image_site(lab).by("archive") as site:
+        yield site
 
 
 def outcome(report: dict[str, Any]) -> dict[str, str]:

@@ -44,8 +44,9 @@ set -o pipefail
 
 
 @pytest.fixture(scope="module")
-def site(lab: Lab) -> ImageSite:
-    return image_site(lab)
+def site(lab: Lab) -> Iterator[ImageSite]:
+    with image_site(lab).by("archive") as site:
+        yield site
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +105,9 @@ def syncing(site: ImageSite, image: str, **limits: int) -> Iterator[Future[SyncR
     """A sync beside the test, by the function: its limits are no flags."""
     cluster = fdl_tasks.load_cluster(site.project.parent / "cluster.yml")
     with ThreadPoolExecutor(1) as pool:
-        yield pool.submit(fdl_tasks.sync_image, cluster, image=image, source="a", limits=Limits(**limits))
+        yield pool.submit(
+            fdl_tasks.sync_image, cluster, image=image, source="a", transport="archive", limits=Limits(**limits)
+        )
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ from tests.images.making import sha
 
 PLAIN = (Path(__file__).parents[1] / "cases/ssh-G/plain.txt").read_text()
 VERSION = '{"Client":{"ApiVersion":"1.51"},"Server":{"ApiVersion":"1.51","Version":"28.5.2","Arch":"amd64"}}'
+CONTAINERD = '{"Driver":"overlayfs","DriverStatus":[["driver-type","io.containerd.snapshotter.v1"]]}'
 INFO = '{"Driver":"overlay2","DriverStatus":[["Backing Filesystem","extfs"]],"DockerRootDir":"/var/lib/docker"}'
 LOADED = ("__FDL_LOAD__", "Loaded image: app:1", "__FDL_LOADED__ 0")
 Odd = Completed | Exception | Callable[[], Completed]
@@ -58,7 +59,7 @@ class Node(FakeHost):
 
     def __init__(self, label: str, image: dict[str, Any] | None = None, others: Sequence[dict[str, Any]] = ()):
         super().__init__(label, self._answer)
-        self.shown, self.others, self.python, self.tools = image, list(others), "3.11", ""
+        self.shown, self.others, self.python, self.tools, self.info = image, list(others), "3.11", "", INFO
         self.odd, self.ends = defaultdict[str, list[Odd]](list), defaultdict[str, list[dict[str, Any]]](list)
         self.peers: dict[str, Node] = {}
         self.jobs: list[dict[str, Any]] = []
@@ -90,7 +91,7 @@ class Node(FakeHost):
         return [("IMAGE", json.dumps(self.shown)), ("CREATED", "0 abc")]
 
     def _probe(self) -> Completed:
-        engine = [("WAY", "user"), ("VERSION", VERSION), ("INFO", INFO), ("PYTHON", self.python)]
+        engine = [("WAY", "user"), ("VERSION", VERSION), ("INFO", self.info), ("PYTHON", self.python)]
         engine += [("FREE", "1000000000 /"), ("TOOLS", self.tools)]
         return said(*engine, *self._facts(), *(("OTHER", json.dumps(other)) for other in self.others))
 

@@ -20,12 +20,13 @@ import pytest
 from fdl_tasks.errors import Cancelled, Stage, TransportError
 from fdl_tasks.hosts.fanout import LEAVE, Cancel
 from fdl_tasks.hosts.local import Local
-from fdl_tasks.images import archive
+from fdl_tasks.images import archive, transfer
 from fdl_tasks.images.addresses import Way
-from fdl_tasks.images.archive import Limits, Sending, send
+from fdl_tasks.images.archive import Limits, Sending
 from fdl_tasks.images.facts import NodeFacts
 from fdl_tasks.images.plan import Step
 from fdl_tasks.images.sent import Sent, Turn
+from fdl_tasks.images.transfer import send
 from fdl_tasks.outcome import Event, Kind
 from fdl_tasks.scripts import Script, Scripts
 from fdl_tasks.testing import Completed, FakeHost
@@ -388,7 +389,7 @@ def test_clean_removes_what_is_left_of_one_run_only(bench: Bench) -> None:
         (bench.folder / "tmp" / name).mkdir()
         (bench.folder / "tmp" / name / "known_hosts").write_text("x")
     with Local("s", Cancel(), bench.env) as host:
-        assert archive.clean(host, "1") is None
+        assert transfer.clean(host, Sending(SOURCE, "app:1", NODES, PINNED, run="1")) is None
     assert bench.left() == ["fdl-send-12.abc"]
 
 

@@ -9,10 +9,11 @@ from dataclasses import replace
 import pytest
 
 from fdl_tasks.images.addresses import Way
-from fdl_tasks.images.archive import Limits, Sending, send
+from fdl_tasks.images.archive import Limits, Sending
 from fdl_tasks.images.facts import NodeFacts
 from fdl_tasks.images.plan import Step, entry
 from fdl_tasks.images.sent import Sent
+from fdl_tasks.images.transfer import send
 from fdl_tasks.scripts import Script
 from fdl_tasks.testing import Completed, FakeHost
 from tests.e2e.site import eventually

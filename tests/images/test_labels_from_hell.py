@@ -9,9 +9,10 @@ import pytest
 from fdl_tasks.cluster.names import segment
 from fdl_tasks.hosts.fanout import Cancel
 from fdl_tasks.hosts.local import Local
-from fdl_tasks.images.archive import Sending, send
+from fdl_tasks.images.archive import Sending
 from fdl_tasks.images.facts import NodeFacts
 from fdl_tasks.images.plan import Step
+from fdl_tasks.images.transfer import send
 from tests.images.making import make_node
 from tests.images.test_archive import IMAGE, OLD, PINNED, SOURCE, Bench, way
 

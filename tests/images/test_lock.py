@@ -14,10 +14,11 @@ import pytest
 
 from fdl_tasks.hosts.fanout import Cancel
 from fdl_tasks.hosts.local import Local
-from fdl_tasks.images.archive import LOCKS, Sending, Waited, render, send
+from fdl_tasks.images.archive import Sending, render
 from fdl_tasks.images.facts import NodeFacts
 from fdl_tasks.images.plan import Step
 from fdl_tasks.images.sent import Sent, Turn
+from fdl_tasks.images.transfer import LOCKS, Waited, send
 from fdl_tasks.outcome import Event, Kind
 from fdl_tasks.scripts import Scripts
 from tests.e2e.site import eventually

@@ -71,11 +71,22 @@ def test_a_source_whose_copy_does_not_start_yields_to_the_next_and_is_told(tmp_p
 
 def test_when_no_copy_starts_the_error_says_why_of_each(tmp_path: Path) -> None:
     a, b = Node("a", shown("xyz")), Node("b", shown("xyz"))
-    a.odd["exec"], b.odd["exec"] = [said(("RAN", "1 too old"))], [LOST]
+    a.odd["exec"], b.odd["exec"] = [said(("RAN", "1 too old"))], [LOST, LOST]
     with pytest.raises(SourceError) as caught:
         sync(tmp_path, a, b, Node("c"))
     assert "no node has a copy that starts: a: " in caught.value.what
     assert "too old" in caught.value.what and "; b: connection lost" in caught.value.what
+
+
+def test_those_in_sync_are_proven_beside_the_source_and_judged_again_by_it_where_their_probe_failed(
+    tmp_path: Path,
+) -> None:
+    bare = said(("RAN", "127 exec: /bin/sh: no such file or directory"))
+    a, b, c = (Node(name, shown("xyz")) for name in "abc")
+    c.odd["exec"] = [bare]
+    report = sync(tmp_path, a, b, c)
+    assert [report.nodes[name].status for name in "abc"] == [Fate.SOURCE, Fate.IN_SYNC, Fate.IN_SYNC]
+    assert report.nodes["c"].notes == (), "the source has a shell, so a second look has to show one there too"
 
 
 def base_and_target() -> tuple[Node, Node]:
@@ -296,7 +307,7 @@ def test_a_plan_tries_the_ways_and_a_target_without_one_is_an_error_of_it(tmp_pa
     changes = {"b": {"fabric_ip": "10.78.0.2"}}
     report = sync(tmp_path, a, b, c, plan_only=True, changes=changes)
     assert report.plan and [step.address for step in report.plan.steps] == [f"10.77.0.{ord('b')}", ""]
-    assert report.plan.steps[0].notes == ("fabric address 10.78.0.2 port 22 failed (timed out)",)
+    assert report.plan.steps[0].notes[1:] == ("fabric address 10.78.0.2 port 22 failed (timed out)",)
     assert [step.target for step in report.plan.todo] == ["b"]
     assert "the source can't reach it" in error(report, "c") and "no route" in error(report, "c")
 

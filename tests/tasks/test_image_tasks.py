@@ -169,6 +169,8 @@ def test_dry_run_prints_every_script_and_contacts_nobody(project: Project) -> No
         "# --- old: images/probe.sh",
         "# --- <source>: images/ways.sh",
         "# --- <source>: images/send.sh",
+        "# --- <target>: images/pull-relay.sh",
+        "# --- <source>: images/send.sh",
         "# --- <target>: images/load.sh",
         "# --- <target>: images/verify.sh",
         "# --- <target>: images/exec.sh",
@@ -185,7 +187,7 @@ SENDING = ["--require-fabric", "--source"]
     [
         ("images", FLAGS),
         ("ensure-image", [*FLAGS, *SENDING]),
-        ("sync-image", [*FLAGS, *SENDING, "--dry-run", "--plan"]),
+        ("sync-image", [*FLAGS, *SENDING, "--dry-run", "--plan", "--transport"]),
     ],
 )
 def test_help_tells_every_flag_in_words(project: Project, task: str, flags: list[str]) -> None:
