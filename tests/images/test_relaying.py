@@ -47,7 +47,7 @@ def test_the_job_names_the_image_by_its_id_and_each_targets_command() -> None:
         "image": IMAGE.id,
         "name": "fdl-7/app",
         "vouched": [IMAGE.id],
-        **{"stall": 1, "load_stall": 2},
+        **{"stall": 1, "load_stall": 2, "lag": 3},
     }
     assert list(words) == ["a", "b"]
     assert "FDL_NAME=fdl-send-7\n" in script.text
