@@ -68,8 +68,7 @@ class Fleet:
 
     def program(self, image: str, targets: Sequence[str], *words: str) -> Program:
         hosts = [word for label in (SOURCE, *targets) for word in ("--host", label)]
-        by = ("--source", SOURCE, "--transport", "archive")
-        return projects.ours(self.folder, "sync-image", "--image", image, *by, *hosts, *words)
+        return projects.ours(self.folder, "sync-image", "--image", image, "--source", SOURCE, *hosts, *words)
 
     def start_up(self, image: str) -> Program:
         """All that a sync does before its first connection: Python, every import, cluster.yml, the scripts."""

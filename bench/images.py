@@ -31,7 +31,8 @@ def measure(folder: Path, rounds: int) -> Group:
         "on all targets at once, then the id again and one `docker run`; host keys are known already",
         tuple(rows),
         "source and targets are nodes of one machine with an engine each: all of them share its cores, and the "
-        "network between them costs nothing but CPU. Before each run the image is removed from the targets, and "
+        "network between them costs nothing but CPU. The way is the tool's own choice: the relay between containerd "
+        "stores, the archive between graphdriver ones. Before each run the image is removed from the targets, and "
         "nothing else. Of *memory* and *disk on the source* the most at any time counts: resident memory of all that "
         "the run started there (`docker save`'s client, ssh and shells too), and growth of its folders; "
         "the engines' own are not in it",

@@ -286,7 +286,8 @@ def test_a_slow_one_is_left_behind_and_its_docker_asks_for_the_rest(site: Site) 
     for line in process.stdout:
         take(done, json.loads(line))
         if "b" in done and "c" not in done:  # the other one did not wait
-            os.kill(connection, signal.SIGCONT)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(connection, signal.SIGCONT)
     assert process.wait(20) == 0
     assert "the others waited 1 s for it" in done["notes"][0]
     assert good(done, *"bc"), done
@@ -315,24 +316,3 @@ def test_an_image_without_another_name_is_left_alone(site: Site) -> None:
     done = told(site.start(identity, "c", source="b"))
     assert "no name on the source" in done["end"]["error"] and "c" not in done
     assert site.id("b", identity) == identity
-
-
-def test_an_engine_that_dies_is_the_sources_error(site: Site) -> None:
-    source = site.engines["a"]
-    source.build("last:1", [120_000_000], seed=f"last{site.release}")
-    process = site.start("last:1", "b")
-    assert process.stdout
-    for line in process.stdout:
-        if json.loads(line).get("bytes", 0) > 100_000 or "total" in line:
-            break
-    connection = next(
-        pid for pid in below(process.pid) if cmdline(pid).startswith("ssh") and site.at("b") in cmdline(pid)
-    )
-    os.kill(connection, signal.SIGSTOP)  # or it has everything by now
-    source.kill()
-    began = time.monotonic()
-    done = told(process)
-    source.start()
-    assert done["end"]["error"].startswith("docker push ended with ")
-    assert done["b"]["error"] == f"the source failed: {done['end']['error']}"
-    assert time.monotonic() - began < 15
