@@ -304,7 +304,7 @@ def test_however_it_ends_its_name_is_taken_away_on_the_source(number: signal.Sig
     os.kill(relay_of(process.pid), number)
     assert process.wait(10) != 0
     assert eventually(lambda: site.relays() == [], 10)
-    assert time.monotonic() - began < 1.5  # before the target's own end
+    assert time.monotonic() - began < 3.5  # before the target's own end
     assert site.id("a", "cut:1")
     assert eventually(lambda: site.nodes["a"].processes() == [], 10), site.nodes["a"].processes()
 

@@ -122,19 +122,6 @@ def test_what_a_stranger_at_the_port_gives_in_its_place_is_refused(pulls: Pulls,
     assert (pulls.names(), pulls.nothing_left()) == ([], True)
 
 
-def test_a_pull_that_loses_its_connection_leaves_nothing(pulls: Pulls, served: Registry) -> None:
-    served.stands_still.set()
-    with subprocess.Popen(pulls.words(served), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdin
-        process.stdin.write(pulls.lines(served))
-        process.stdin.flush()
-        assert eventually(lambda: bool(served.asked), 10)
-        process.kill()
-    assert pulls.nothing_left()
-    assert pulls.names() == []
-    served.stands_still.clear()
-
-
 def test_a_name_that_a_killed_relay_left_on_the_source_is_removed_and_no_other_runs(pulls: Pulls) -> None:
     for run in "78":
         pulls.engine.docker("tag", "tiny:1", f"127.0.0.1:5000/fdl-{run}/app")
