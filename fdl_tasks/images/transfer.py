@@ -109,7 +109,7 @@ def _pass(
             progress(Event(sending.source.label, Kind.NOTE, LOCKS[answer.lock]))
         if moved:
             sentence = meter.sentence(*moved, time.monotonic() - began)
-            live(Event(moved[0], Kind.LINE, sentence))
+            live(Event(moved[0], Kind.STATE, sentence))
             if meter.due(*moved):
                 progress(Event(moved[0], Kind.STATE, sentence))
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import io
 import json
-import os
-import pty
 import re
 import signal
 import subprocess
 import tarfile
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,6 +18,7 @@ from tests.e2e.image_site import ImageSite, image_site
 from tests.e2e.site import eventually
 from tests.lab.engine import Engine, Store
 from tests.lab.lab import Lab
+from tests.terminal import Terminal
 
 MB = 1_000_000
 PASSED_ON = 'exec /lab/engine/docker "$@"\n'
@@ -177,38 +174,22 @@ def test_a_name_with_a_tag_and_a_digest_is_one_image(site: ImageSite) -> None:
     assert site.ids("both:1") == site.ids(reference) == {"a": digest, "b": digest}
 
 
-def test_a_terminal_shows_how_far_each_node_is_all_the_time(site: ImageSite) -> None:
+@pytest.mark.parametrize("transport", ["relay", "archive"])
+def test_a_terminal_shows_how_far_each_node_is_all_the_time(site: ImageSite, transport: str) -> None:
     site.use("a", "b")
-    site.build("a", "shown-live:1", [1000])
-    node = site.nodes["b"]
-    slow = '#!/bin/sh\n[ "$1" != load ] || while ! [ -e /run/load-open ]; do sleep 0.1; done\n'
-    node.stand_in("docker", slow + PASSED_ON)
-    controller, terminal = pty.openpty()
-    words = site.argv("sync-image", "--image", "shown-live:1")
-    seen = bytearray()
-    try:
-        with subprocess.Popen(
-            words, env=site.env(TERM="xterm"), stdin=terminal, stdout=terminal, stderr=terminal
-        ) as process:
-            os.close(terminal)
-            reader = threading.Thread(target=read_all, args=(controller, seen))
-            reader.start()
-            moving = eventually(lambda: len(rates(seen)) > 1, 60)  # a tenth alone would show one
-            node.write("/run/load-open", "")
-            process.wait(60)
-            reader.join()
-    finally:
-        node.stand_in("docker", f"#!/bin/sh\n{PASSED_ON}")
-        node.path("/run/load-open").unlink(missing_ok=True)
-    assert (process.returncode, moving) == (0, True), seen
+    image = f"shown-live-{transport}:1"
+    site.build("a", image, [60_000_000])
+    before, node = site.received("b"), site.nodes["b"]
+    with site.by(transport):
+        argv = site.argv("sync-image", "--image", image)
+    with Terminal(argv, cwd=site.project, env=site.env(TERM="xterm")) as terminal:
+        assert eventually(lambda: site.received("b") - before > 3_000_000, 60), terminal.screen.lines
+        node.exec("pkill", "-STOP", "dockerd")
+        moving = eventually(lambda: len(rates(terminal.raw)) > 3, 60)  # a tenth alone would show one
+        node.exec("pkill", "-CONT", "dockerd")
+        assert (terminal.ended(60), moving) == (0, True), terminal.raw
 
 
-def rates(seen: bytearray) -> set[bytes]:
+def rates(seen: str) -> set[str]:
     """The rates that were shown; they fall each second while nothing moves, and a tenth is told once only."""
-    return set(re.findall(rb"iB of ~[0-9.]+ [KM]iB, ([0-9.]+ [KM]iB)/s", seen))
-
-
-def read_all(source: int, into: bytearray) -> None:
-    with contextlib.suppress(OSError):  # EIO: the command ended
-        while data := os.read(source, 65536):
-            into += data
+    return set(re.findall(r"iB of ~?[0-9.]+ [KM]iB, ([0-9.]+ [KM]iB)/s", seen))
