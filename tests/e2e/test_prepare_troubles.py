@@ -185,7 +185,8 @@ def test_a_temp_directory_on_a_full_disk_is_never(box: Box, lab: Lab) -> None:
 
 
 AS_NOBODY = """
-import email.parser, encodings.idna, encodings.utf_8_sig, os, filelock, jinja2, psutil, rich.console, rich.table, rich.text
+import email.parser, encodings.idna, encodings.utf_8_sig, os
+import filelock, jinja2, psutil, rich.console, rich.table, rich.text
 import fdl_tasks.boxes.pipeline  # what is not in the copy now: where this Python is may be closed to others
 from fdl_tasks.tasks.program import main
 os.setgroups([])
