@@ -14,7 +14,7 @@ from tests.lab.system import LabError
 
 from . import boxes, cores, downloads, images, listing, once, sweep, uptodate
 from .measure import ROOT, BenchError, LeftOut, say
-from .page import page
+from .page import page, put
 from .rows import Group
 
 PAGE = ROOT / "docs" / "benchmarks.md"
@@ -38,8 +38,9 @@ PARTS: Mapping[str, Part] = {
     "once": Part(once.measure, 5),
     "downloads": Part(downloads.measure, 5),
     "prepare": Part(boxes.measure, 7),
-    "images": Part(images.measure, 5),
-    "images-in-sync": Part(images.in_sync, 7),
+    "archive": Part(images.by_archive, 5),
+    "relay": Part(images.by_relay, 5),
+    "in-sync": Part(images.in_sync, 7),
 }
 
 
@@ -57,8 +58,8 @@ def main() -> int:
             failed[name] = str(error)
         except KeyboardInterrupt:
             return 130
-    text = page(groups, left_out, load)
-    if options.only or failed or (options.rounds or ENOUGH) < ENOUGH:
+    text = put(PAGE.read_text(), groups, load) if options.write else page(groups, left_out, load)
+    if (options.only and not options.write) or failed or (options.rounds or ENOUGH) < ENOUGH:
         print(text)
     else:
         PAGE.write_text(text)
@@ -77,6 +78,7 @@ def _measured(name: str, rounds: int | None) -> Group:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--only", action="append", choices=PARTS, help="measure and print this part; may be repeated")
+    parser.add_argument("--write", action="store_true", help="put what --only names into its places on the page")
     parser.add_argument("--rounds", type=int, help=f"rounds of each part; below {ENOUGH}, the page is only printed")
     return parser.parse_args()
 

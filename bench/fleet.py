@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from tests.lab.engine import Store
 from tests.lab.lab import Lab
@@ -53,17 +54,18 @@ class Fleet:
         if engine.docker("image", "inspect", image, check=False).returncode == 0:
             raise BenchError(f"{image} can't be removed from {label}")
 
-    def ours(self, image: str, targets: Sequence[str], mode: str) -> Brought:
-        """``fdl-tasks sync-image``; ``mode`` is what every target must have become.
+    def ours(self, image: str, targets: Sequence[str], mode: str, transport: str = "") -> Brought:
+        """``fdl-tasks sync-image``; every target must have become in sync by that mode and transport.
 
         Raises:
             BenchError: some target did not, or failed.
         """
+        by = ["--transport", transport] if transport else []
         with Watch(self.nodes[SOURCE]) as watch:
-            ran = run(self.program(image, targets, "--json"))
-        nodes = json.loads(ran.out[0])["nodes"]
-        if wrong := {label: nodes[label] for label in targets if (nodes[label]["mode"] or "in-sync") != mode}:
-            raise BenchError(f"not all of {targets} got {image} as {mode}: {wrong}\n{ran.err[0]}")
+            ran = run(self.program(image, targets, "--json", *by))
+        nodes, wanted = json.loads(ran.out[0])["nodes"], (mode, transport or None)
+        if wrong := {label: nodes[label] for label in targets if _way(nodes[label]) != wanted}:
+            raise BenchError(f"not all of {targets} got {image} as {wanted}: {wrong}\n{ran.err[0]}")
         return Brought(ran, watch.seen, [nodes[label]["bytes"] for label in targets])
 
     def program(self, image: str, targets: Sequence[str], *words: str) -> Program:
@@ -91,6 +93,10 @@ class Brought:
 
     def __init__(self, ran: Ran, seen: Footprint, sent: list[int]):
         self.ran, self.seen, self.sent = ran, seen, sent
+
+
+def _way(node: dict[str, Any]) -> tuple[str, str | None]:
+    return node["mode"] or "in-sync", node["transport"]
 
 
 def _key(node: Node) -> str:

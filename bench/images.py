@@ -13,50 +13,101 @@ from .lab import lab_here
 from .measure import Ran, alternate, run
 from .rows import Group, Judged, Row
 
-BELOW, TOP = [80_000_000] * 5, 20_000_000  # bytes of the layers; no compression makes them smaller
-FIRST, SECOND = "bench:1", "bench:2"  # they differ in their top layer
-COLD = {Store.CONTAINERD: 0.8, Store.GRAPHDRIVER: 0.85}
-CHANGED = {Store.CONTAINERD: 0.7, Store.GRAPHDRIVER: 0.5}
+TOP = 20_000_000  # bytes of the layer that changes; no compression makes a layer smaller
+SMALL, USUAL, LARGE, HUGE = [45_000_000] * 4, [80_000_000] * 5, [140_000_000] * 7, [330_000_000] * 6  # those below it
 SLACK, MEMORY, DISK, IN_SYNC = 1.0, 150.0, 1.0, 1.5  # MB, MB, MB, times
+RELAY_SLACK, RELAY_MEMORY, SAME = 0.2, 80.0, 1.25
 MB = 1e6
 CONTAINER = "--pull=never --network none --entrypoint /bin/sh"
+OURS = "`fdl-tasks sync-image`, from the start of Python to the proof that a container starts on every node"
+PEER = (
+    "`bench/baseline_sync.sh`: ids compared, `docker save` to a file on the source, `ssh … docker load` from it "
+    "on all targets at once, then the id again and one `docker run`; host keys are known already"
+)
+NOTE = (
+    "source and targets are nodes of one machine with an engine each: all of them share its cores, and the "
+    "network between them costs nothing but CPU. Before each run the image is removed from the targets, and "
+    "nothing else. Of *memory* and *disk on the source* the most at any time counts: resident memory of all that "
+    "the run started there (docker's client, ssh and shells too), and growth of its folders; the engines' own are not "
+    "in it"
+)
 
 
-def measure(folder: Path, rounds: int) -> Group:
-    rows = [row for store in Store for row in _transfers(folder / store, store, rounds)]
-    return Group(
-        f"`sync-image` of {(sum(BELOW) + TOP) / MB:.0f} MB in {len(BELOW) + 1} layers that don't compress",
-        "`fdl-tasks sync-image`, from the start of Python to the proof that a container starts on every node",
-        "`bench/baseline_sync.sh`: ids compared, `docker save` to a file on the source, `ssh … docker load` from it "
-        "on all targets at once, then the id again and one `docker run`; host keys are known already",
-        tuple(rows),
-        "source and targets are nodes of one machine with an engine each: all of them share its cores, and the "
-        "network between them costs nothing but CPU. The way is the tool's own choice: the relay between containerd "
-        "stores, the archive between graphdriver ones. Before each run the image is removed from the targets, and "
-        "nothing else. Of *memory* and *disk on the source* the most at any time counts: resident memory of all that "
-        "the run started there (`docker save`'s client, ssh and shells too), and growth of its folders; "
-        "the engines' own are not in it",
-    )
+def by_archive(folder: Path, rounds: int) -> Group:
+    targets = {Store.GRAPHDRIVER: (0.85, 0.5), Store.CONTAINERD: (0.8, 0.7)}
+    rows = [row for store, limits in targets.items() for row in _archives(folder / store, store, rounds, *limits)]
+    return Group("`sync-image --transport archive`", f"{OURS}; by the archive", PEER, tuple(rows), NOTE)
 
 
-def _transfers(folder: Path, store: Store, rounds: int) -> list[Row]:
+def _archives(folder: Path, store: Store, rounds: int, cold: float, changed: float) -> list[Row]:
     with lab_here() as lab:
         fleet = Fleet(lab, folder, store)
-        build = partial(fleet.engines[SOURCE].build, seed="bench")
-        build(FIRST, [*BELOW, {"/top": TOP}])
-        build(SECOND, [*BELOW, {"/changed": TOP}])
-        two = _Pair(fleet, FIRST, TARGETS[:2], "full", rounds)
-        three = _Pair(fleet, FIRST, TARGETS, "full", rounds)
-        changed = _Pair(fleet, SECOND, TARGETS, "delta", rounds)  # the baseline has left the first one there
+        first, second = _built(fleet, "usual", USUAL)
+        pair = partial(_Pair, fleet, rounds=rounds, transport="archive")
+        two, three = pair(first, TARGETS[:2], "full"), pair(first, TARGETS, "full")
+        top = pair(second, TARGETS, "delta")  # the baseline has left the first one there
+        rows = [
+            two.seconds(f"{store}: 420 MB, cold, two targets", cold),
+            three.seconds(f"{store}: 420 MB, cold, three targets", cold),
+            top.seconds(f"{store}: 420 MB, top layer of 20 MB changed, three targets", changed),
+            top.row(f"{store}: the same, sent to a target", _sent, TOP / MB + SLACK),
+            three.row(f"{store}: memory on the source", lambda one: one.seen.memory / MB, MEMORY),
+            three.row(f"{store}: memory of the command itself", lambda one: one.ran.memory / MB, MEMORY),
+            three.row(f"{store}: disk on the source", lambda one: one.seen.disk / MB, DISK),
+        ]
+        if store is Store.GRAPHDRIVER:
+            first, _ = _built(fleet, "large", LARGE)
+            rows.insert(2, pair(first, TARGETS[:2], "full").seconds(f"{store}: 1 GB, cold, two targets", cold))
+    return rows
+
+
+def by_relay(folder: Path, rounds: int) -> Group:
+    with lab_here() as lab:
+        fleet = Fleet(lab, folder / "relay", Store.CONTAINERD)
+        rows = _relayed(fleet, rounds)
+    return Group("`sync-image` between containerd stores, through a relay", OURS, PEER, tuple(rows), NOTE)
+
+
+def _relayed(fleet: Fleet, rounds: int) -> list[Row]:
+    first, second = _built(fleet, "large", LARGE)
+    pair = partial(_Pair, fleet, rounds=rounds, transport="relay")
+    cold = [pair(first, TARGETS[:count], "full") for count in (1, 2, 3)]
+    changed = pair(second, TARGETS[:1], "delta")
     return [
-        two.seconds(f"{store}: cold, two targets", COLD[store]),
-        three.seconds(f"{store}: cold, three targets", COLD[store]),
-        changed.seconds(f"{store}: top layer changed, three targets", CHANGED[store]),
-        changed.row(f"{store}: top layer changed, sent to a target", _sent, TOP / MB + SLACK),
-        three.row(f"{store}: memory on the source", lambda one: one.seen.memory / MB, MEMORY),
-        three.row(f"{store}: memory of the command itself", lambda one: one.ran.memory / MB, MEMORY),
-        three.row(f"{store}: disk on the source", lambda one: one.seen.disk / MB, DISK),
+        *(one.seconds(f"1 GB, cold, {len(one.targets)} of {len(TARGETS)} targets", 0.7) for one in cold),
+        changed.seconds("1 GB, top layer of 20 MB changed, 1 target", 0.1),
+        changed.row("the same, sent to a target", _sent, TOP / MB + RELAY_SLACK),
+        _whatever_the_size(fleet, rounds),
+        cold[-1].row("memory of the relay, three targets", lambda one: one.seen.python / MB, RELAY_MEMORY),
+        cold[-1].row("memory on the source", lambda one: one.seen.memory / MB, MEMORY),
+        cold[-1].row("disk on the source", lambda one: one.seen.disk / MB, DISK),
     ]
+
+
+def _whatever_the_size(fleet: Fleet, rounds: int) -> Row:
+    """The same new layer of a small and a huge image, which one target has but for that."""
+    target = TARGETS[:1]
+    pairs = {name: _built(fleet, name, below) for name, below in (("huge", HUGE), ("small", SMALL))}
+    for first, _ in pairs.values():
+        fleet.ours(first, target, "full", "relay")
+
+    def once(second: str) -> Ran:
+        fleet.forget(target[0], second)
+        return fleet.ours(second, target, "delta", "relay").ran
+
+    deeds = [partial(once, second) for _, second in pairs.values()]
+    done = alternate("the same change of 2 GB and of 200 MB", rounds, *deeds)
+    seconds = {name: [ran.wall for ran in runs] for name, runs in zip(pairs, zip(*done, strict=True), strict=True)}
+    what = "20 MB changed, 1 target: of 2 GB (*ours*), of 200 MB (*peer*)"
+    return Row(what, "s", seconds["huge"], seconds["small"], Judged.RATIO, SAME)
+
+
+def _built(fleet: Fleet, name: str, below: list[int]) -> tuple[str, str]:
+    """Two images on the source that differ in their top layer."""
+    build = partial(fleet.engines[SOURCE].build, seed=name)
+    build(f"{name}:1", [*below, {"/top": TOP}])
+    build(f"{name}:2", [*below, {"/changed": TOP}])
+    return f"{name}:1", f"{name}:2"
 
 
 def _sent(brought: Brought) -> float:
@@ -66,11 +117,11 @@ def _sent(brought: Brought) -> float:
 class _Pair:
     """Ours and the baseline, round by round, from the same state; ``mode`` is how ours must have brought it."""
 
-    def __init__(self, fleet: Fleet, image: str, targets: Sequence[str], mode: str, rounds: int):
-        self._fleet, self._image, self._targets = fleet, image, targets
+    def __init__(self, fleet: Fleet, image: str, targets: Sequence[str], mode: str, *, rounds: int, transport: str):
+        self._fleet, self._image, self.targets = fleet, image, targets
         self._ours, self._peer = list[Brought](), list[Brought]()
-        what = f"{image} to {len(targets)} targets, {fleet.store}"
-        ours = self._from_scratch(lambda: fleet.ours(image, targets, mode), self._ours)
+        what = f"{image} to {len(targets)} targets, {fleet.store}, by {transport}"
+        ours = self._from_scratch(lambda: fleet.ours(image, targets, mode, transport), self._ours)
         peer = self._from_scratch(lambda: fleet.baseline(image, targets), self._peer)
         alternate(what, rounds, ours, peer, warm=False)
 
@@ -113,7 +164,7 @@ def _nothing_to_do(folder: Path, store: Store, rounds: int) -> list[Row]:
     with lab_here() as lab:
         fleet = Fleet(lab, folder, store)
         fleet.engines[SOURCE].build(image, [1000])
-        fleet.ours(image, TARGETS, "full")
+        fleet.ours(image, TARGETS, "full", "archive")
         ours = partial(fleet.ours, image, TARGETS, "in-sync")
         asked = [fleet.ssh(label, _by_hand(image)) for label in fleet.nodes]
         deeds = (lambda: ours().ran, lambda: run(*asked), lambda: run(fleet.start_up(image)))

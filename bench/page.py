@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import platform
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -36,10 +37,10 @@ READING = """## How to read it
 ```
 python3 noxfile.py -s bench                                  # all of it, and this page; as root for what goes over ssh
 python3 noxfile.py -s bench -- --only listing --rounds 30    # one part, printed
-python3 noxfile.py -s bench -- --only images --only images-in-sync
+python3 noxfile.py -s bench -- --only relay --only in-sync --write    # these parts, in their places on the page
 ```
 
-The images take the longest: 60 transfers of 0.4 GB in the 5 rounds, a quarter of an hour on two quiet cores; and 6 GB
+The images take the longest: 120 transfers of 0.4 to 1 GB in the 5 rounds, half an hour on two quiet cores; and 20 GB
 of disk for the time being, below the folder for temporary files.
 """
 
@@ -50,6 +51,18 @@ def page(groups: Sequence[Group], left_out: Mapping[str, str], load: float) -> s
     missing = [f"- `{name}`: {reason}" for name, reason in left_out.items()]
     rest = ["### Not measured", "\n".join(missing)] if missing else []
     return "\n\n".join([INTRO.rstrip(), _machine(load), "## Figures", *tables, *rest, READING.rstrip()]) + "\n"
+
+
+def put(page: str, groups: Sequence[Group], load: float) -> str:
+    """The page with these groups in the places of the same title, or behind the others; each says when it was."""
+    for group in groups:
+        when = f"- measured by itself on {datetime.date.today():%Y-%m-%d}, load at the start {load:.1f}"
+        head, _, rest = table(group).partition("\n\n")
+        text = f"{head}\n\n{when}\n{rest}\n\n"
+        old = re.compile(rf"^{re.escape(head)}\n.*?(?=^##)", re.DOTALL | re.MULTILINE)
+        page, found = old.subn(lambda _, text=text: text, page)
+        page = page if found else page.replace("## How to read it", f"{text}## How to read it", 1)
+    return page
 
 
 def _machine(load: float) -> str:

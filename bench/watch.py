@@ -19,9 +19,10 @@ ENGINE = ("dockerd", "containerd", "runc", "sshd", "docker-init")  # theirs is t
 
 @dataclass
 class Footprint:
-    """The most at any one time, in bytes: resident memory of all processes together, and growth of the disk."""
+    """The most at any one time, in bytes: resident memory of all processes, of Python's alone, growth of the disk."""
 
     memory: int = 0
+    python: int = 0
     disk: int = 0
 
 
@@ -44,8 +45,9 @@ class Watch:
 
     def _look(self) -> None:
         while not self._ended.wait(EVERY):
-            memory = sum(_resident(pid) for pid in set(self._pids()) - self._idle)
-            self.seen.memory = max(self.seen.memory, memory)
+            found = [_resident(pid) for pid in set(self._pids()) - self._idle]
+            self.seen.memory = max(self.seen.memory, sum(size for _, size in found))
+            self.seen.python = max(self.seen.python, sum(size for name, size in found if name.startswith("python")))
             self.seen.disk = max(self.seen.disk, self._disk() - self._before)
 
     def _pids(self) -> Iterable[int]:
@@ -63,12 +65,14 @@ def _network(pid: int) -> int:
     return Path(f"/proc/{pid}/ns/net").stat().st_ino
 
 
-def _resident(pid: int) -> int:
-    with contextlib.suppress(OSError, StopIteration):
+def _resident(pid: int) -> tuple[str, int]:
+    """A process's name and its resident bytes; none of what is the engine's own, or gone."""
+    with contextlib.suppress(OSError):
         lines = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-        if not lines["Name"].strip().startswith(ENGINE):
-            return int(lines.get("VmRSS", "0 kB").split()[0]) << 10
-    return 0
+        name = lines["Name"].strip()
+        if not name.startswith(ENGINE):
+            return name, int(lines.get("VmRSS", "0 kB").split()[0]) << 10
+    return "", 0
 
 
 def _allocated(path: Path) -> int:
