@@ -60,7 +60,7 @@ def put(page: str, groups: Sequence[Group], load: float) -> str:
         head, _, rest = table(group).partition("\n\n")
         text = f"{head}\n\n{when}\n{rest}\n\n"
         old = re.compile(rf"^{re.escape(head)}\n.*?(?=^##)", re.DOTALL | re.MULTILINE)
-        page, found = old.subn(lambda _, text=text: text, page)
+        page, found = old.subn(text.replace("\\", r"\\"), page)
         page = page if found else page.replace("## How to read it", f"{text}## How to read it", 1)
     return page
 

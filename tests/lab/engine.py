@@ -105,7 +105,8 @@ class Engine:
             write_context(Path(folder), layers, from_, seed, config)
             dated = [] if created is None else [f"--build-arg=SOURCE_DATE_EPOCH={created}"]
             proof = f"--provenance={str(attested).lower()}"
-            self.docker("build", "--network=none", "--pull=false", "-q", proof, *dated, "-t", tag, folder)
+            words = ("build", "--network=none", "--pull=false", "-q", proof, *dated, "-t", tag, folder)
+            self.docker(*words, limit=900)  # some build gigabytes
         return str(self.image(tag)["Id"])
 
     def build_without_shell(self, tag: str) -> str:
