@@ -15,9 +15,9 @@ from pathlib import Path
 
 from ..arch import Vendor, feature, vendor
 from ..errors import PermanentError, TransientError
+from ..files import read, write
 from ..hosts.base import Completed, OnLine
 from ..stamp import identity
-from .files import read, write
 from .gpu.toolkit import rocm_root, rocm_runtime, toolkit_gap
 from .recipe import CARGO, Recipe
 from .room import full, is_full

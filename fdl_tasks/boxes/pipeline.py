@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ..alone import alone
 from ..cluster.load import own_name
 from ..cluster.model import Cluster, Join
 from ..errors import FdlError, PermanentError, PrepareError, TransientError, TransportError
@@ -19,7 +21,6 @@ from ..hosts.fanout import Cancel
 from ..outcome import Event, Kind, Progress, silent
 from ..scripts import Scripts
 from . import recipe
-from .alone import alone_on_box
 from .build import Binary, build
 from .data.dataset import prepare_data
 from .data.directories import global_root, need_root, prove
@@ -30,12 +31,12 @@ from .room import full, is_full
 from .source.fetch import fetch
 from .source.manifest import Manifest
 from .specs import parse_source
-from .tools import Tools
+from .tools import Note, Tools
 from .torch import library
 from .torch.library import Libtorch
 from .wanted import wanted
 
-SOURCE = "source"  # the fetched tree, below the global root
+SOURCE, LOCK = "source", ".prepare.lock"  # the fetched tree, and the box's lock, below the global root
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,16 @@ def prepare_box(
         failure = unforeseen(error)
         failure.notes = tuple(box.notes)
         raise failure from error
+
+
+def alone_on_box(root: Path | None, cancel: Cancel, note: Note) -> AbstractContextManager[bool]:
+    """One ``prepare`` at a time on a box; where its root can't be made, the step that proves directories says why."""
+    try:
+        if root:
+            root.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        root = None
+    return alone(root / LOCK, "prepares this box", note, cancel) if root else nullcontext(False)
 
 
 def _classed(error: FdlError) -> PrepareError:

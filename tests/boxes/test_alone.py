@@ -1,19 +1,20 @@
 """One ``prepare`` at a time on a box."""
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from fdl_tasks.boxes.alone import alone_on_box
+from fdl_tasks.boxes.pipeline import alone_on_box
 from fdl_tasks.errors import Cancelled
 from fdl_tasks.hosts.fanout import Cancel
 
 HOLD = """
 import sys
 from pathlib import Path
-from fdl_tasks.boxes.alone import alone_on_box
+from fdl_tasks.boxes.pipeline import alone_on_box
 from fdl_tasks.hosts.fanout import Cancel
 with alone_on_box(Path(sys.argv[1]), Cancel(), print):
     print("held", flush=True)
@@ -41,7 +42,9 @@ def test_a_second_run_waits_and_says_for_what(tmp_path: Path, other: "subprocess
 
     with alone_on_box(tmp_path, Cancel(), note):
         assert (tmp_path / ".prepare.lock-holder").exists()
-    assert notes == [f"waiting for process {other.pid}, which prepares this box ({tmp_path}/.prepare.lock)"]
+    assert notes == [
+        f"waiting for process {other.pid} on {socket.gethostname()}, which prepares this box ({tmp_path}/.prepare.lock)"
+    ]
     assert not (tmp_path / ".prepare.lock-holder").exists()
     other.communicate()
 

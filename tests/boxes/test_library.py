@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -296,9 +297,8 @@ def test_a_second_run_waits_for_the_first_and_finds_its_work_done(box: Box) -> N
 
     box.get(unpacking=slow)
     second.join(10)
-    assert other.notes[0] == (
-        f"waiting for process {os.getpid()}, which installs a libtorch ({box.place}/precompiled/.fdl-lock)"
-    )
+    doing = f"installs a libtorch ({box.place}/precompiled/.fdl-lock)"
+    assert other.notes[0] == f"waiting for process {os.getpid()} on {socket.gethostname()}, which {doing}"
     assert other.notes[1:] == box.notes
     assert len(box.server.requests) == 1
 

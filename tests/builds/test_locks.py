@@ -14,6 +14,8 @@ from fdl_tasks.builds.plan import Job
 from fdl_tasks.cluster.model import Command
 from fdl_tasks.outcome import Event, Kind
 
+HOLDER = ".fdl-lock-holder"
+
 
 @pytest.fixture
 def jobs(tmp_path: Path) -> dict[str, Job]:
@@ -28,14 +30,14 @@ def some(jobs: dict[str, Job], hosts: str) -> dict[str, Job]:
 def test_a_run_has_its_directories_alone_and_says_who_it_is(jobs: dict[str, Job]) -> None:
     told: list[Event] = []
     with locks.held(jobs, told.append):
-        assert (jobs["b"].target / locks.HOLDER).read_text().startswith("process ")
+        assert (jobs["b"].target / HOLDER).read_text().startswith("process ")
         other = FileLock(jobs["b"].target / locks.LOCK)
         with pytest.raises(TimeoutError):
             other.acquire(timeout=0)
     other.acquire(timeout=0)
     other.release()
     assert told == []
-    assert not (jobs["b"].target / locks.HOLDER).exists()
+    assert not (jobs["b"].target / HOLDER).exists()
 
 
 def test_who_waits_says_for_whom_and_goes_on_when_it_is_over(jobs: dict[str, Job]) -> None:
@@ -53,7 +55,7 @@ def test_who_waits_says_for_whom_and_goes_on_when_it_is_over(jobs: dict[str, Job
         (note,) = [event for event in told if event.kind is Kind.NOTE]
         assert note.host == "b"
         assert note.text.startswith("waiting for process ")
-        assert note.text.endswith(f", which builds in {jobs['b'].target}")
+        assert note.text.endswith(f", which builds there ({jobs['b'].target}/.fdl-lock)")
     assert entered.wait(2)
     thread.join()
 
@@ -84,7 +86,7 @@ def test_a_directory_that_can_not_be_made_is_left_to_its_build(jobs: dict[str, J
     jobs["a"].target.touch()
     with locks.held(jobs, told.append):
         assert told == []
-        assert (jobs["b"].target / locks.HOLDER).exists()
+        assert (jobs["b"].target / HOLDER).exists()
 
 
 @pytest.mark.parametrize("error", [OSError(37, "No locks available"), NotImplementedError("flock")])
@@ -98,5 +100,5 @@ def test_a_directory_that_knows_no_locks_is_built_in_with_a_note(
     monkeypatch.setattr(FileLock, "acquire", refuse)
     with locks.held(some(jobs, "a"), told.append):
         (note,) = told
-    assert (note.kind, f"{jobs['a'].target} can't be locked" in note.text) == (Kind.NOTE, True)
-    assert not (jobs["a"].target / locks.HOLDER).exists()
+    assert (note.kind, f"{jobs['a'].target}/.fdl-lock can't be locked" in note.text) == (Kind.NOTE, True)
+    assert not (jobs["a"].target / HOLDER).exists()

@@ -67,7 +67,7 @@ def test_the_second_waits_says_for_what_and_both_succeed(project: Project) -> No
     second = Run(project, "second", MAKE, "b", "a", "c")
     waits = f"a note waiting for process {first.process.pid} on "
     wait_for(lambda: second.says(waits), "the second says for what it waits")
-    assert second.says(f"which builds in {project.target('a')}")
+    assert second.says(f"which builds there ({project.target('a')}/.fdl-lock)")
     assert not second.says("building")
     go(project)
     assert first.statuses() == {"a": "ok", "b": "ok"}

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from ...cluster.model import Ssh
 from ...errors import PermanentError, TransientError
+from ...files import write
 from ...hosts.output import reason
-from ..files import write
 from ..specs import Target
 from ..tools import Tools
 from .shell import ALIAS, command, options, trusting

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...alone import alone
 from ...arch import vendor
 from ...cluster.discovery import foreign
 from ...errors import PermanentError, UsageError
+from ...files import is_file, read, write
 from ...sizes import human_size
-from ..alone import alone
-from ..files import is_file, read, write
 from ..gpu.gpus import Gpu
 from ..tools import Note
 from . import variants

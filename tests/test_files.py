@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fdl_tasks.boxes.files import is_file, read, write
+from fdl_tasks.files import is_file, read, write
 
 
 def test_a_file_is_written_whole_and_not_again_where_it_is_that_already(tmp_path: Path) -> None:
