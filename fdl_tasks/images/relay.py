@@ -402,6 +402,7 @@ class Relay:
         self.holds: list[Hold] = []
         self.answered: set[str] = set()  # digests that this round's push was told of
         self.uploads: set[str] = set()
+        self.streams: set[Stream] = set()
         self.asked = self.moved = time.monotonic()  # when the push last asked, and last gave something
         self.most, self.connections, self.port, self.broken = CONNECTIONS, 0, 0, False
         self.slots = asyncio.Semaphore(SLOTS)
@@ -433,6 +434,10 @@ class Relay:
         held = {hold.blob.digest for hold in self.holds}
         blobs = self.image.blobs.values()
         return [blob for blob in blobs if not blob.coming and blob.digest not in held and self.wanted(blob)]
+
+    def owes(self) -> bool:
+        """Whether somebody still gets a body of the push: who takes it slowly hides that the push has died."""
+        return any(stream.living() for stream in self.streams)
 
     def settled(self, blob: Blob, now: float) -> bool:
         """Whether everybody who may want it with the others has said so, or was waited for long enough."""
@@ -653,6 +658,7 @@ class Stream:
     async def run(self, pieces: AsyncIterator[bytes]) -> None:
         """Raises SourceError when it is not what its digest says: nobody has its last piece then."""
         digest, at, held, kept = hashlib.sha256(), 0, b"", []
+        self.relay.streams.add(self)
         try:
             async for data in pieces:
                 self.relay.moved = time.monotonic()
@@ -671,6 +677,8 @@ class Stream:
             for waiter in self.waiters:
                 waiter.finish(False)
             raise
+        finally:
+            self.relay.streams.discard(self)
         self.end(b"".join(kept))
 
     def end(self, data: bytes) -> None:
@@ -729,6 +737,7 @@ class Source:
         self.name = f"127.0.0.1:{relay.port}/{relay.job['name']}"
         self.keeper: subprocess.Popen[bytes] | None = None
         self.pushing: subprocess.Popen[bytes] | None = None
+        self.tagged = False
 
     async def inspect(self, form: str, *flags: str) -> list[str]:
         """Lines of what its Docker says of the image. Raises SourceError."""
@@ -761,16 +770,20 @@ class Source:
         self.keeper = start(["sh", "-c", KEEPER, "keeper", *self.docker], **pipes)
         CHILDREN.discard(self.keeper)
         said = (await (await reading(self.keeper)).readline()).decode("utf-8", "replace").strip()
-        if said != "tagged":
+        self.tagged = said == "tagged"
+        if not self.tagged:
             raise SourceError(f"docker tag: {said}")
 
-    async def untag(self) -> None:
+    async def untag(self) -> str:
+        """Take its name away; what to say when that failed."""
         if self.pushing:
             await ended(self.pushing, 2)
             kill([self.pushing])
-        if self.keeper and self.keeper.stdin:
-            self.keeper.stdin.close()
-            await ended(self.keeper, 20)
+        if not self.keeper or not self.keeper.stdin:
+            return ""
+        self.keeper.stdin.close()
+        code = await ended(self.keeper, 20)
+        return "" if code == 0 or not self.tagged else f"docker rmi {self.name} ended with {code}: that name may be left there"
 
     async def push(self) -> None:
         """One push, to its end. Raises SourceError when that was not a good one."""
@@ -826,7 +839,7 @@ async def rounds(relay: Relay, source: Source) -> None:
         try:
             await source.push()
         except SourceError:
-            if relay.broken or any(target.starves for target in relay.alive):
+            if relay.broken or relay.owes() or any(target.starves for target in relay.alive):
                 raise
         relay.answered.clear()
         for blob in relay.image.blobs.values():
@@ -903,9 +916,10 @@ async def work(relay: Relay) -> str | None:
         await first_of(relay.failed, watching, rounds(relay, source), pulls)
         return None
     except (SourceError, OSError) as error:
+        said = "; ".join(filter(None, [str(error), await source.untag()]))
         for target in relay.alive if relay.learnt else ():
-            target.end(f"the source failed: {error}")
-        return str(error)
+            target.end(f"the source failed: {said}")
+        return said
     finally:
         relay.decide(time.monotonic())
         await source.untag()

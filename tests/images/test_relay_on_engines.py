@@ -40,6 +40,24 @@ docker rmi "$reference" >/dev/null 2>&1
 echo "__FDL_LOADED__ $code"
 exit "$code"
 """
+# In place of a target's pull: takes 3 MB of the largest layer, and then nothing.
+TAKES_A_PART = """
+IFS= read -r password; IFS= read -r reference; echo __FDL_LOAD__
+exec python3 -c '
+import base64, json, sys, time, urllib.request
+password, (place, _, digest) = sys.argv[1], sys.argv[2].partition("@")
+host, _, name = place.partition("/")
+auth = "Basic " + base64.b64encode(b"fdl:" + password.encode()).decode()
+def ask(what):
+    request = urllib.request.Request(f"http://{host}/v2/{name}/{what}", headers={"Authorization": auth})
+    return urllib.request.urlopen(request)
+layers = json.load(ask("manifests/" + digest))["layers"]
+body = ask("blobs/" + max(layers, key=lambda layer: layer["size"])["digest"])
+body.read(3000000)
+print("taken", flush=True)
+time.sleep(3000)
+' "$password" "$reference"
+"""
 pytestmark = pytest.mark.docker
 SPARE = 200_000  # bytes beside the changed layers
 
@@ -323,3 +341,22 @@ def test_an_image_without_another_name_is_left_alone(site: Site) -> None:
     done = told(site.start(identity, "c", source="b"))
     assert "no name on the source" in done["end"]["error"] and "c" not in done
     assert site.id("b", identity) == identity
+
+
+def test_an_engine_that_dies_is_the_sources_error(site: Site) -> None:
+    source = site.engines["a"]
+    source.build("last:1", [90_000_000], seed=f"last{site.release}")
+    process = site.start("last:1", "b", before={"b": TAKES_A_PART})
+    assert process.stdout
+    for line in process.stdout:
+        if json.loads(line).get("bytes", 0) > 3_000_000:  # more than half can lie nowhere on the way
+            break
+    source.kill()
+    done = told(process)
+    source.start()
+    assert done["end"]["error"].startswith("docker push ended with "), done
+    assert done["b"]["error"] == f"the source failed: {done['end']['error']}"  # not that b stood still
+    assert 3_000_000 < done["b"]["bytes"] < 60_000_000
+    [name] = site.relays()
+    assert done["end"]["error"].endswith(f"docker rmi {name} ended with 1: that name may be left there")
+    source.docker("rmi", name)
