@@ -783,7 +783,9 @@ class Source:
             return ""
         self.keeper.stdin.close()
         code = await ended(self.keeper, 20)
-        return "" if code == 0 or not self.tagged else f"docker rmi {self.name} ended with {code}: that name may be left there"
+        if code == 0 or not self.tagged:
+            return ""
+        return f"docker rmi {self.name} ended with {code}: that name may be left there"
 
     async def push(self) -> None:
         """One push, to its end. Raises SourceError when that was not a good one."""

@@ -2,6 +2,7 @@
 # Docker are the arguments. stdin: the relay's password, then a reference, 127.0.0.1:PORT/PATH@DIGEST, a line each.
 # stdout: as load.sh. However it ends, the relay's own name for the image is gone afterwards, and so is the password.
 {% include "prolog.sh" %}
+{% include "images/watch.sh" %}
 NAME={{ name }}
 FORMAT={{ format }}
 set -- {{ docker }}
@@ -14,18 +15,8 @@ tidy() {
 }
 bring() { # the name comes before the relay's is taken away: an image without any is gone
     "$@" pull "$reference" 2>&1 &
-    pull=$!
-    ( # the parent is sshd's process of this login: a pull would outlive a lost connection
-        [ -d "/proc/$PPID" ] || exit 0
-        while [ -d "/proc/$PPID" ]; do sleep 1; done
-        kill "$pull" || sudo -n kill "$pull"
-        sleep 1
-        kill -KILL "$pull" || sudo -n kill -KILL "$pull"
-    ) >/dev/null 2>&1 &
-    watcher=$!
-    wait "$pull"
+    watch "$!"
     code=$?
-    kill "$watcher" 2>/dev/null
     [ "$code" -le 128 ] || sleep 1 # its engine may be giving it the relay's name at this moment
     [ "$code" -eq 0 ] || return "$code"
     "$@" tag "$reference" "$NAME" 2>&1

@@ -49,9 +49,8 @@ def left(site: ImageSite) -> dict[str, list[str]]:
     found = {}
     for label in site.used:
         node, engine = site.nodes[label], site.engines[label]
-        names = engine.docker("image", "ls", "--digests", "--format", "{{.Repository}}").stdout.split()
         folders = node.exec("find", "/tmp", "-mindepth", "1").stdout.split()
-        found[label] = [*node.processes(), *folders, *(name for name in names if "fdl-" in name)]
+        found[label] = [*node.processes(), *folders, *(name for name in engine.names() if "/fdl-" in name)]
     return {label: things for label, things in found.items() if things}
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
+import os
 import tarfile
 import threading
 import time
@@ -15,6 +17,12 @@ from typing import Any
 
 INDEX = "application/vnd.oci.image.index.v1+json"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+CONFIG = "application/vnd.oci.image.config.v1+json"
+LAYER = "application/vnd.oci.image.layer.v1.tar"
+
+
+def digest_of(text: bytes) -> str:
+    return f"sha256:{hashlib.sha256(text).hexdigest()}"
 
 
 class Registry(ThreadingHTTPServer):
@@ -40,6 +48,16 @@ class Registry(ThreadingHTTPServer):
     @property
     def port(self) -> int:
         return int(self.server_address[1])
+
+    def replace(self) -> None:
+        """Serve another image, of which no engine can have a blob: of what it built and removed it may."""
+        layer = os.urandom(1000)
+        config = json.dumps({"os": "linux", "rootfs": {"type": "layers", "diff_ids": [digest_of(layer)]}}).encode()
+        parts = [{"mediaType": kind, "digest": digest_of(blob), "size": len(blob)}
+                 for kind, blob in ((CONFIG, config), (LAYER, layer))]  # fmt: skip
+        text = json.dumps({"schemaVersion": 2, "mediaType": MANIFEST, "config": parts[0], "layers": parts[1:]}).encode()
+        self.digest = digest_of(text)
+        self.blobs = {digest_of(blob): blob for blob in (layer, config, text)}
 
     def forge(self) -> None:
         """Serve another manifest than the digest's: as a stranger does who took the port."""

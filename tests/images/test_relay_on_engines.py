@@ -10,7 +10,6 @@ import re
 import shlex
 import signal
 import subprocess
-import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -119,8 +118,8 @@ class Site:
 
     def relays(self) -> list[str]:
         """Names of the relay's that an engine still has."""
-        lists = [e.docker("image", "ls", "--format", "{{.Repository}}").stdout for e in self.engines.values()]
-        return re.findall(r"\S*r4nd0m\S*", "".join(lists))
+        names = [name for engine in self.engines.values() for name in engine.names()]
+        return sorted({found[0] for name in names if (found := re.match(r"\S*/r4nd0m/app", name))})
 
     def saved(self, name: str, image: str) -> int:
         """Bytes of its ``docker save``, which are fewer when content is missing."""

@@ -19,6 +19,7 @@ from tests.images.making import make_node
 from tests.images.registry import Registry, registry
 from tests.lab.engine import Engine, Store
 from tests.lab.lab import Lab
+from tests.lab.node import ENGINE
 from tests.lab.node import Node as LabNode
 from tests.lab.releases import Release
 
@@ -49,15 +50,15 @@ class Pulls:
         return subprocess.run(self.words(served, **who), input=text, capture_output=True, text=True, timeout=60)
 
     def names(self) -> list[str]:
-        form = "{{.Repository}}:{{.Tag}}"
-        names = self.engine.docker("image", "ls", "--digests", "--format", form).stdout.split()
-        return [name for name in names if not name.startswith("tiny:")]
+        """Without those that its images have by themselves."""
+        names = self.engine.names()
+        return [name for name in names if "/fdl-" in name or not ("@" in name or name.startswith("tiny:"))]
 
     def nothing_left(self) -> bool:
         def left() -> list[str]:
             return [*self.node.exec("find", "/tmp", "-mindepth", "1").stdout.split(), *self.node.processes()]
 
-        assert eventually(lambda: not left() and not any("fdl-" in name for name in self.names()), 8), left()
+        assert eventually(lambda: not left() and not any("/fdl-" in name for name in self.names()), 8), left()
         return True
 
 
@@ -122,6 +123,44 @@ def test_what_a_stranger_at_the_port_gives_in_its_place_is_refused(pulls: Pulls,
     assert (pulls.names(), pulls.nothing_left()) == ([], True)
 
 
+def test_a_pull_that_loses_its_connection_leaves_nothing(pulls: Pulls, served: Registry) -> None:
+    served.replace()
+    served.stands_still.set()  # no blob is ever given: it can't have come to its end
+    try:
+        with subprocess.Popen(pulls.words(served), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdin
+            process.stdin.write(pulls.lines(served))
+            process.stdin.flush()
+            assert eventually(lambda: any("/blobs/" in path for path in served.asked), 10)
+            assert pulls.node.processes()
+            process.kill()
+        assert pulls.nothing_left()
+        assert pulls.names() == []
+    finally:
+        served.stands_still.clear()
+
+
+def test_a_pull_that_loses_its_connection_at_its_end_leaves_the_name_that_is_wanted_alone(
+    pulls: Pulls, served: Registry
+) -> None:
+    mark, on = pulls.node.path("/run/tags"), f'exec {ENGINE}/docker "$@"\n'
+    pulls.node.stand_in("docker", f'#!/bin/sh\ncase " $* " in *" tag "*) touch /run/tags; sleep 2 ;; esac\n{on}')
+    try:
+        with subprocess.Popen(pulls.words(served), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdin
+            process.stdin.write(pulls.lines(served))
+            process.stdin.flush()
+            assert eventually(mark.exists, 20)
+            process.kill()
+        assert pulls.nothing_left()
+        assert pulls.names() == ["app:1"]
+        assert pulls.engine.image("app:1")["Id"] == served.digest
+    finally:
+        pulls.node.stand_in("docker", f"#!/bin/sh\n{on}")
+        mark.unlink(missing_ok=True)
+    pulls.engine.docker("image", "rm", "app:1")
+
+
 def test_a_name_that_a_killed_relay_left_on_the_source_is_removed_and_no_other_runs(pulls: Pulls) -> None:
     for run in "78":
         pulls.engine.docker("tag", "tiny:1", f"127.0.0.1:5000/fdl-{run}/app")
@@ -132,6 +171,6 @@ def test_a_name_that_a_killed_relay_left_on_the_source_is_removed_and_no_other_r
 
     sending = Sending(make_node("s"), "tiny:1", {}, "", run="7", relays=True)
     assert transfer.clean(FakeHost("s", ran), sending) is None
-    assert pulls.names() == ["127.0.0.1:5000/fdl-8/app:latest"]
+    assert {name.split("/")[1] for name in pulls.names()} == {"fdl-8"}
     pulls.engine.docker("rmi", "127.0.0.1:5000/fdl-8/app:latest")
     assert pulls.engine.image("tiny:1")

@@ -119,6 +119,13 @@ class Engine:
         found: list[dict[str, Any]] = json.loads(self.docker("image", "inspect", reference).stdout)
         return found[0]
 
+    def names(self) -> list[str]:
+        """Every tag and digest of every image, as ``REPOSITORY:TAG`` and ``REPOSITORY@DIGEST``. ``docker image ls``
+        leaves digests out of an image that has tags of another repository."""
+        ids = set(self.docker("image", "ls", "-q", "--no-trunc").stdout.split())
+        found = json.loads(self.docker("image", "inspect", *ids, check=False).stdout) if ids else []
+        return [name for image in found for key in ("RepoTags", "RepoDigests") for name in image[key] or []]
+
     def give(self, other: Engine, *references: str) -> None:
         """Bring images to another engine, by ``docker save`` and ``docker load`` in full."""
         archive = self.dir / "given.tar"
