@@ -23,6 +23,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -74,6 +75,17 @@ class ImageSite(Site):
     def argv(self, *words: str) -> list[str]:
         by = ("--transport", self.transport) if self.transport and words[0] == "sync-image" else ()
         return super().argv(*words, *by)
+
+    @contextlib.contextmanager
+    def started(self, *words: str) -> Iterator[subprocess.Popen[str]]:
+        """The command, while it runs; what it left is killed."""
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        process = subprocess.Popen(self.argv(*words), cwd=self.project, env=self.env(), text=True, **pipes)
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.communicate()
 
     def use(self, *labels: str, fields: Mapping[str, Mapping[str, Any]] | None = None, **top: Any) -> Path:
         """Write cluster.yml with these nodes and no other; ``fields`` are added to a node's worker."""

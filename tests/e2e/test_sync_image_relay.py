@@ -74,19 +74,6 @@ def does(site: ImageSite, label: str, program: str, script: str) -> Iterator[Non
             node.path(f"/lab/bin/{program}").unlink()
 
 
-@contextlib.contextmanager
-def started(site: ImageSite, *words: str) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        site.argv(*words), cwd=site.project, env=site.env(), text=True,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
-
-
 @dataclass
 class Midway:
     process: subprocess.Popen[str]
@@ -97,7 +84,7 @@ class Midway:
 def midway(site: ImageSite, source: str, target: str, image: str) -> Iterator[Midway]:
     """A sync whose relay stands still once ``target`` got some megabytes; it goes on when the block ends."""
     before, node = site.received(target), site.nodes[source]
-    with started(site, "sync-image", "--image", image, "--source", source, "--json") as process:
+    with site.started("sync-image", "--image", image, "--source", source, "--json") as process:
         assert eventually(lambda: site.received(target) - before > 3 * MB, 30), process.poll()
         relay = node.exec("pgrep", "-f", "^python3 -I -S -c").stdout.split()[0]
         node.exec("kill", "-STOP", relay)
@@ -108,6 +95,13 @@ def midway(site: ImageSite, source: str, target: str, image: str) -> Iterator[Mi
             node.exec("kill", "-CONT", relay, check=False)
         if process.returncode is None:
             found.report = json.loads(process.communicate(timeout=60)[0])
+
+
+def use_by_sudo(site: ImageSite, lab: Lab, *labels: str) -> None:
+    """These nodes, and a login that reaches their engines by sudo alone."""
+    site.use(*labels, fields={label: {"user": "lab-sudo"} for label in labels})
+    for label in labels:
+        lab.give_key(site.nodes[label], user="lab-sudo")
 
 
 # -- what is sent --------------------------------------------------------------------------------
@@ -170,12 +164,41 @@ def test_a_reference_by_digest_gets_a_name_that_holds_it(site: ImageSite) -> Non
 
 
 def test_by_sudo_it_goes_the_same_way(site: ImageSite, lab: Lab) -> None:
-    for label in "ae":
-        lab.give_key(site.nodes[label], user="lab-sudo")
-    site.use("a", "e", fields={label: {"user": "lab-sudo"} for label in "ae"})
+    use_by_sudo(site, lab, "a", "e")
     site.build("a", "sudo-r:1", [1000])
     report = site.json("sync-image", "--image", "sudo-r:1")
     assert nodes_of(report, "status", "transport", "notes")["e"] == ("synced", "relay", [])
+    assert nothing_left(site)
+
+
+def test_a_copy_that_a_relay_brought_goes_on_by_a_relay(site: ImageSite) -> None:
+    site.use("b", "e")
+    site.build("b", "onward-r:1", [MB], attested=True)
+    assert nodes_of(site.json("sync-image", "--image", "onward-r:1"), "transport")["e"] == "relay"
+    site.engines["b"].docker("rmi", "onward-r:1")
+    site.use("e", "a", "b")  # its attestation did not come with it; Docker 28 leaves that out of what it pushes
+    nodes = site.json("sync-image", "--image", "onward-r:1")["nodes"]
+    for label in "ab":
+        assert (nodes[label]["status"], nodes[label]["transport"]) == ("synced", "relay")
+        assert "one platform's manifest alone" in nodes[label]["notes"][0]
+    layers = site.layers("onward-r:1")
+    assert layers["a"] == layers["b"] == layers["e"]
+    assert nothing_left(site)
+
+
+def test_the_engine_of_the_sources_current_context_is_the_one_that_pushes(site: ImageSite) -> None:
+    site.use("a", "e")
+    site.build("a", "context-r:1", [1000])
+    node = site.nodes["a"]
+    node.exec("mv", "/run/docker.sock", "/run/other.sock")  # where no client looks by itself
+    try:
+        node.exec("/lab/bin/docker", "context", "create", "other", "--docker", "host=unix:///run/other.sock")
+        node.exec("/lab/bin/docker", "context", "use", "other")
+        report = site.json("sync-image", "--image", "context-r:1")
+        assert nodes_of(report, "status", "transport", "notes")["e"] == ("synced", "relay", [])
+    finally:
+        node.exec("rm", "-rf", "/root/.docker")
+        node.exec("mv", "/run/other.sock", "/run/docker.sock")
     assert nothing_left(site)
 
 
@@ -299,6 +322,18 @@ PHASES = {
 }
 
 
+def test_ended_by_the_user_a_source_by_sudo_keeps_nothing(site: ImageSite, lab: Lab) -> None:
+    use_by_sudo(site, lab, "a", "f")
+    site.build("a", "ended-sudo-r:1", [60 * MB])
+    with midway(site, "a", "f", "ended-sudo-r:1") as run:
+        pushes = site.nodes["a"].exec("pgrep", "-u", "0", "-f", "docker .* push ").stdout.split()
+        assert pushes  # root's: the relay may not kill it
+        run.process.send_signal(signal.SIGINT)
+        _, err = run.process.communicate(timeout=3)
+        assert nothing_left(site)
+    assert (run.process.returncode, "may be left" in err) == (130, False)
+
+
 @pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("phase", [*PHASES, "send"])
 def test_ended_by_the_user_it_leaves_nothing_anywhere(site: ImageSite, phase: str, by: signal.Signals) -> None:
@@ -314,7 +349,7 @@ def test_ended_by_the_user_it_leaves_nothing_anywhere(site: ImageSite, phase: st
     else:
         label, script = PHASES[phase]
         mark = site.nodes[label].path("/run/hangs")
-        with does(site, label, "docker", script), started(site, "sync-image", "--image", image) as process:
+        with does(site, label, "docker", script), site.started("sync-image", "--image", image) as process:
             assert eventually(mark.exists, 30), process.poll()
             process.send_signal(by)
             _, err = process.communicate(timeout=3)

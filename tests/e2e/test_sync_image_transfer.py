@@ -110,20 +110,6 @@ def syncing(site: ImageSite, image: str, **limits: int) -> Iterator[Future[SyncR
         )
 
 
-@contextlib.contextmanager
-def started(site: ImageSite, *words: str) -> Iterator[subprocess.Popen[str]]:
-    """The command, while it runs; what it left is killed."""
-    process = subprocess.Popen(
-        site.argv(*words), cwd=site.project, env=site.env(), text=True,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
-
-
 def told(process: subprocess.Popen[str], text: str) -> bool:
     """Read its stderr up to a line with that text; it is killed when that does not come."""
     assert process.stderr
@@ -166,7 +152,7 @@ def test_a_black_holed_fabric_falls_back_within_the_connect_limit_unless_it_is_r
     site.nodes["b"].black_hole_fabric()
     try:
         strict = ("sync-image", "--image", "hole-y:1", "--require-fabric", "--json")
-        with started(site, *strict) as process:
+        with site.started(*strict) as process:
             report = site.json("sync-image", "--image", "hole-x:1")
             only = json.loads(process.communicate(timeout=30)[0])
     finally:
@@ -255,7 +241,7 @@ def test_an_engine_killed_in_the_middle_of_its_load_is_that_nodes_error_and_heal
 def test_a_save_killed_in_the_middle_is_the_sources_error_for_every_target(site: ImageSite) -> None:
     site.use("a", "b", "c")
     site.build("a", "save-x:1", BIG)
-    with gate(site, "a") as held, started(site, "sync-image", "--image", "save-x:1", "--json") as process:
+    with gate(site, "a") as held, site.started("sync-image", "--image", "save-x:1", "--json") as process:
         held.reached()
         site.nodes["a"].exec("kill", "-9", site.nodes["a"].read("/run/gate-saving").strip())
         held.open()
@@ -275,7 +261,7 @@ def test_a_source_lost_in_the_middle_takes_its_sender_and_all_its_connections_wi
 ) -> None:
     site.use(victim, "b", "c")
     site.build(victim, "lost-x:1", BIG)
-    with gate(site, victim) as held, started(site, "sync-image", "--image", "lost-x:1", "--json") as process:
+    with gate(site, victim) as held, site.started("sync-image", "--image", "lost-x:1", "--json") as process:
         held.reached()
         site.nodes[victim].kill_sessions()
         report = json.loads(process.communicate(timeout=30)[0])
@@ -382,7 +368,7 @@ def test_ended_by_the_user_it_leaves_nothing_anywhere(site: ImageSite, phase: st
         for label in "bc":
             site.engines["a"].give(site.engines[label], image)
     words = ("sync-image", "--image", image, "--source", "a")
-    with hanging(site, phase) as hangs, started(site, *words) as process:
+    with hanging(site, phase) as hangs, site.started(*words) as process:
         assert eventually(hangs, 45), process.poll()
         process.send_signal(by)
         out, err = process.communicate(timeout=2)
@@ -397,7 +383,7 @@ def test_ended_while_the_source_is_out_of_reach_it_says_what_may_be_left_there(s
     site.use(victim, "c")
     site.build(victim, "cable-x:1", BIG)
     node = site.nodes[victim]
-    with gate(site, victim) as held, started(site, "sync-image", "--image", "cable-x:1") as process:
+    with gate(site, victim) as held, site.started("sync-image", "--image", "cable-x:1") as process:
         held.reached()
         node.cut()
         try:
@@ -417,7 +403,7 @@ def test_what_a_killed_sender_left_on_the_source_is_removed_over_another_connect
     site.use(victim, "c")
     site.build(victim, "rest-x:1", BIG)
     node = site.nodes[victim]
-    with gate(site, victim) as held, started(site, "sync-image", "--image", "rest-x:1", "--json") as process:
+    with gate(site, victim) as held, site.started("sync-image", "--image", "rest-x:1", "--json") as process:
         held.reached()
         folders = node.exec("find", "/tmp", "-name", "fdl-send-*").stdout.split()
         node.exec("pkill", "-KILL", "-f", "^(sh -c .*__FDL_START__|python3 -I -S -c)")  # no trap runs
@@ -436,9 +422,9 @@ def test_a_second_run_waits_for_the_first_and_finds_everything_in_sync(site: Ima
     site.use("a", "b", "c")
     site.build("a", "twice-x:1", BIG)
     words = ("sync-image", "--image", "twice-x:1", "--json")
-    with gate(site, "a") as held, started(site, *words) as first:
+    with gate(site, "a") as held, site.started(*words) as first:
         held.reached()
-        with started(site, *words) as second, started(site, *words) as third:
+        with site.started(*words) as second, site.started(*words) as third:
             assert told(second, "waiting for it")
             assert told(third, "waiting for it")
             third.send_signal(signal.SIGINT)
@@ -461,9 +447,9 @@ def test_a_run_that_waited_for_one_that_was_killed_sends_the_image_itself(site: 
     site.use("a", "b", "c")
     site.build("a", "killed-x:1", BIG)
     words = ("sync-image", "--image", "killed-x:1", "--json")
-    with gate(site, "a") as held, started(site, *words) as first:
+    with gate(site, "a") as held, site.started(*words) as first:
         held.reached()
-        with started(site, *words) as second:
+        with site.started(*words) as second:
             assert told(second, "waiting for it")
             first.kill()
             held.open()
@@ -493,7 +479,7 @@ def test_a_large_image_takes_little_memory_and_no_disk_on_the_source(site: Image
     site.build("a", "large-x:1", [150 * MB, 150 * MB])
     node, slow = site.nodes["a"], site.nodes["b"]
     words = ("sync-image", "--image", "large-x:1", "--json")
-    with docker_does(site, "b", SLOW), gate(site, "a", 290 * MB) as held, started(site, *words) as process:
+    with docker_does(site, "b", SLOW), gate(site, "a", 290 * MB) as held, site.started(*words) as process:
         assert eventually(lambda: any("bin/docker load" in line for line in slow.processes()), 20)
         time.sleep(5)  # what the sender takes in while one target takes nothing
         sender = node.exec("pgrep", "-f", "^python3 -I -S -c").stdout.strip()
