@@ -61,6 +61,10 @@ WORDS = {200: "OK", 201: "Created", 202: "Accepted", 206: "Partial Content", 400
 STARTED, LOADED = "__FDL_LOAD__", "__FDL_LOADED__"  # templates/images/pull-relay.sh
 # has the image's name for the push as long as its stdin is open
 KEEPER = '"$@" tag -- "$IMAGE" "$NAME" 2>&1 && echo tagged; cat >/dev/null; exec "$@" rmi "$NAME" >/dev/null 2>&1'
+CURE = (  # Docker 26; docs/images.md
+    "it was pulled, and its attestations or other platforms were not; a build of nothing but that image can be pushed: "
+    "echo FROM IMAGE | docker build --provenance=false -t IMAGE -"
+)
 PICK = random.SystemRandom().randrange
 CHILDREN: set[subprocess.Popen[bytes]] = set()
 
@@ -795,6 +799,7 @@ class Source:
         code = await listen(self.pushing, said, str)
         if code:
             lines = [line for line in said if line][-3:]
+            lines += [CURE] if any("missing content" in line for line in said) else []
             raise SourceError(": ".join([f"docker push ended with {code}", *lines]))
 
 

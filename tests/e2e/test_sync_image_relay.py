@@ -9,6 +9,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -248,7 +249,9 @@ def test_a_port_that_is_taken_on_the_target_is_left_for_another_one(site: ImageS
     assert nodes_of(report, "status", "transport", "notes")["b"] == ("synced", "relay", [])
 
 
-def test_a_source_that_cannot_push_its_image_sends_the_archive(site: ImageSite) -> None:
+def test_a_source_that_cannot_push_its_image_sends_the_archive_and_says_what_cures_it(
+    site: ImageSite, tmp_path: Path
+) -> None:
     site.use("b", "f")
     site.build("b", "attested-r:1", [MB], attested=True)
     assert nodes_of(site.json("sync-image", "--image", "attested-r:1"), "transport")["f"] == "relay"
@@ -256,6 +259,14 @@ def test_a_source_that_cannot_push_its_image_sends_the_archive(site: ImageSite) 
     node = site.json("sync-image", "--image", "attested-r:1")["nodes"]["e"]
     assert (node["status"], node["transport"]) == ("synced", "archive")
     assert "the relay did not bring it (the source failed: docker push ended with 1" in node["notes"][0]
+    assert "echo FROM IMAGE | docker build --provenance=false -t IMAGE -" in node["notes"][0]
+    (tmp_path / "Dockerfile").write_text("FROM attested-r:1\n")
+    site.engines["f"].docker("build", "--provenance=false", "-t", "attested-r:1", tmp_path)
+    site.engines["e"].docker("rmi", "attested-r:1")
+    report = site.json("sync-image", "--image", "attested-r:1")
+    assert nodes_of(report, "status", "transport", "notes")["e"] == ("synced", "relay", [])
+    layers = site.layers("attested-r:1")
+    assert layers["e"] == layers["f"] == site.engines["b"].image("attested-r:1")["RootFS"]["Layers"]
     assert nothing_left(site)
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from fdl_tasks.images.relay import CURE
 from tests.e2e.site import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -264,7 +265,7 @@ def test_one_that_does_nothing_any_more_is_given_up(site: Site) -> None:
     [
         (
             {"fails": "missing content: sha256:1: not found"},
-            "docker push ended with 1: missing content: sha256:1: not found",
+            f"docker push ended with 1: missing content: sha256:1: not found: {CURE}",
         ),
         ({"named": []}, "the image has no name on the source: give it one (docker tag), or send it by archive"),
         ({"manifests": []}, "docker push ended well, but it gave no manifest"),
