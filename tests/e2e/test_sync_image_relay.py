@@ -234,6 +234,33 @@ def test_a_target_that_forwards_nothing_gets_it_by_the_archive(site: ImageSite) 
     assert nothing_left(site)
 
 
+@pytest.mark.parametrize(
+    ("keyword", "where", "words"),
+    [
+        ("LocalForward", "a", "cannot listen to port: 18022"),
+        ("RemoteForward", "b", "remote port forwarding failed for listen port 18022"),
+    ],
+)
+def test_a_forwarding_of_the_logins_own_that_fails_is_named_and_the_archive_brings_it(
+    keyword: str, where: str, words: str, site: ImageSite
+) -> None:
+    site.use("a", "b")
+    site.build("a", f"own-{keyword.lower()}-r:1", [1000])
+    site.nodes["a"].write("/root/.ssh/config", f"Host *\n{keyword} 127.0.0.1:18022 127.0.0.1:22\n", mode="600")
+    listens = "import socket; s = socket.create_server(('127.0.0.1', 18022)); print('', flush=True); s.accept()"
+    taken = site.nodes[where].enter("python3", "-c", listens)
+    try:
+        with subprocess.Popen(taken, stdout=subprocess.PIPE) as listener:
+            assert listener.stdout and listener.stdout.readline()
+            node = site.json("sync-image", "--image", f"own-{keyword.lower()}-r:1")["nodes"]["b"]
+            site.nodes[where].exec("pkill", "-f", "^python3 -c import socket")
+    finally:
+        site.nodes["a"].path("/root/.ssh/config").unlink()
+    assert (node["status"], node["transport"]) == ("synced", "archive")
+    assert words in node["notes"][0], node
+    assert nothing_left(site)
+
+
 def test_a_port_that_is_taken_on_the_target_is_left_for_another_one(site: ImageSite) -> None:
     site.use("a", "b")
     site.build("a", "port-r:1", [1000])
