@@ -79,8 +79,10 @@ class ImageSite(Site):
     @contextlib.contextmanager
     def started(self, *words: str) -> Iterator[subprocess.Popen[str]]:
         """The command, while it runs; what it left is killed."""
-        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        process = subprocess.Popen(self.argv(*words), cwd=self.project, env=self.env(), text=True, **pipes)
+        process = subprocess.Popen(
+            self.argv(*words), cwd=self.project, env=self.env(), text=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
         try:
             yield process
         finally:
