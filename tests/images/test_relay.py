@@ -250,6 +250,14 @@ def test_a_push_that_stands_still_is_the_sources_error(site: Site) -> None:
     assert done["a"]["error"] == f"the source failed: {done['end']}"
 
 
+def test_a_push_that_dies_is_told_beside_a_target_that_takes_nothing(site: Site) -> None:
+    site.has([random.Random(1).randbytes(24_000_000)], fails_after=1)
+    site.target("deaf", deaf="")
+    done = site.run()
+    assert done["end"].startswith("docker push ended with "), done
+    assert done["deaf"]["error"] == f"the source failed: {done['end']}"  # not that it took no byte for 20 s
+
+
 def test_one_that_does_nothing_any_more_is_given_up(site: Site) -> None:
     site.job["load_stall"] = 1.0
     site.target("a")
