@@ -57,13 +57,9 @@ def dry_run(
             (TARGET, archive.load(scripts, sending, TARGET)),
         ],
     }
-    name = f"fdl-probe-{'0' * 16}"
-    entrypoint, *arguments = command
-    at = {"image": str(reference), "container": name}
     return [
-        *((w.host, probe.render(scripts, reference, w.docker_host, prove=True, nonce="0" * 16)) for w in workers),
+        *((w.host, probe.render(scripts, reference, w.docker_host)) for w in workers),
         (origin, ways.render(scripts, [way], "<known_hosts>\n")),
         *(script for way, pair in both.items() if by in ("auto", way) for script in pair),
-        (TARGET, verify.render(scripts, "verify", target.docker, json=verify.JSON, **at)),
-        (TARGET, verify.render(scripts, "exec", target.docker, entrypoint=entrypoint, arguments=arguments, **at)),
+        (TARGET, verify.look(scripts, target.docker, str(reference), command, "0" * 16)),
     ]

@@ -54,7 +54,8 @@ class NodeFacts:
     """One node. ``error`` says why nothing is known of its image; without it, ``image`` None is proven absence.
 
     ``docker`` is the way in: how a command line begins. ``complete`` and ``startable`` are what the node's own
-    Docker showed of its copy, None: unknown; ``flaw`` tells what is wrong with it. ``unpacked`` are the sizes
+    Docker showed of its copy, None: unknown; ``flaw`` tells what is wrong with it. Of a brief look that found the
+    image, ``store`` is empty, and what comes with it unknown. ``unpacked`` are the sizes
     of the history's entries in bytes, newest first. ``free`` is bytes by directory where the store may keep
     data. ``arch`` is the engine's, as in ``amd64``; ``python`` the version of the node's python3.
     """
@@ -92,8 +93,8 @@ def failed(label: str, why: str) -> NodeFacts:
     return NodeFacts(label, error=why)
 
 
-def parse(text: str, label: str, docker_host: str | None = None) -> NodeFacts:
-    """The facts in a probe's answer, whatever else is in it; ``docker_host`` is what the probe was given."""
+def parse(text: str, label: str, docker_host: str | None = None, *, brief: bool = False) -> NodeFacts:
+    """The facts in a probe's answer, whatever else is in it; ``docker_host`` and ``brief`` are what it was given."""
     said = answer.said(text)
     value = {name: values[0].strip() for name, values in said.items() if len(set(values)) == 1}
     if "END" not in said or ("IMAGE" in said and "NOIMAGE" in said):
@@ -102,7 +103,7 @@ def parse(text: str, label: str, docker_host: str | None = None) -> NodeFacts:
         return failed(label, f"there is no docker on its PATH ({value['NODOCKER']}): install it there")
     if "REFUSED" in value:
         return failed(label, _refused(value, docker_host))
-    node = _engine(label, said, value, docker_host)
+    node = _engine(label, said, value, docker_host, brief=brief and "IMAGE" in value)
     return node if node.error else _with_image(node, value)
 
 
@@ -133,12 +134,12 @@ def canonical(config: object) -> str:
 
 
 def _engine(
-    label: str, said: Mapping[str, Sequence[str]], value: Mapping[str, str], docker_host: str | None
+    label: str, said: Mapping[str, Sequence[str]], value: Mapping[str, str], docker_host: str | None, *, brief: bool
 ) -> NodeFacts:
     version, info = answer.json_object(value.get("VERSION")), answer.json_object(value.get("INFO"))
     way = {"user": ("docker",), "sudo": ("sudo", "-n", "docker"), "host": ("docker", "--host", docker_host or "")}
     docker, api, store = way.get(value.get("WAY", "")), _api(version), _store(info)
-    if docker is None or api is None or store is None:
+    if docker is None or api is None or (store is None and not brief):
         return failed(label, value.get("NOINFO") or CUT)
     rooms = [found for one in said.get("FREE", ()) if (found := _ROOM.fullmatch(one))]
     return NodeFacts(
@@ -146,7 +147,7 @@ def _engine(
         docker,
         _text(_in(version, "Server", "Version"))[:100],
         api,
-        store,
+        store or "",
         others=tuple(filter(None, map(image, map(answer.json_object, dict.fromkeys(said.get("OTHER", ())))))),
         free=MappingProxyType({room[2]: int(room[1]) * 1024 for room in rooms}),
         tools=frozenset(value.get("TOOLS", "").split()),
@@ -163,10 +164,8 @@ def _with_image(node: NodeFacts, value: Mapping[str, str]) -> NodeFacts:
             return node
         return failed(node.label, f"docker image inspect failed: {why}" if why else CUT)
     complete, lacking = (True, "") if node.store == "graphdriver" else _complete(value)
-    startable, why_not = _startable(value.get("CREATED"))
     sizes = tuple(int(word) for word in value.get("SIZES", "").split() if word.isdecimal() and len(word) < 16)
-    found = replace(node, image=shown, complete=complete, startable=startable, unpacked=sizes)
-    return replace(found, flaw=lacking or why_not)
+    return replace(node, image=shown, complete=complete, flaw=lacking, unpacked=sizes)
 
 
 def _refused(value: Mapping[str, str], docker_host: str | None) -> str:
@@ -207,15 +206,6 @@ def _named(manifest: str | None) -> set[str] | None:
         return {name for one in images for name in [one["Config"], *(one["Layers"] or ())]}
     except (ValueError, TypeError, KeyError):
         return None
-
-
-def _startable(created: str | None) -> tuple[bool | None, str]:
-    code, _, said = (created or "").partition(" ")
-    if code == "0":
-        return True, ""
-    if not code or "unknown flag" in said:
-        return None, ""
-    return False, f"no container can be made of it: {said}"
 
 
 def _store(info: Mapping[str, Any] | None) -> str | None:

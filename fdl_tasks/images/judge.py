@@ -15,6 +15,7 @@ from .facts import ImageFacts, image
 from .identity import Proof, same
 
 SHELL = ("/bin/sh", "-c", "exit 0")  # the usual exec probe
+UNSURE = (125, 126, 127)  # exit codes of `docker run` that it has of its own: perhaps there was no container
 _RENAMED = re.compile(r"The image (\S+) already exists, renaming the old one with ID (sha256:[0-9a-f]{64})")
 
 
@@ -84,12 +85,26 @@ def _fault(said: str, unpacking: bool) -> Fault:
 
 
 @dataclass(frozen=True)
+class Ran:
+    """How a container's start ended: the exit code of ``docker run`` and its words."""
+
+    code: int
+    said: str
+
+
+@dataclass(frozen=True)
 class Copy:
     """A node's copy as its own Docker shows it. ``created``: Docker's words where no container could be made."""
 
     image: ImageFacts | None
     missing: str = ""
     created: str | None = None
+    ran: Ran = Ran(125, "docker run gave no answer")
+
+    @property
+    def absent(self) -> bool:
+        """Whether Docker there knows no such image."""
+        return self.image is None and "No such image" in self.missing
 
 
 def copy(text: str, label: str, err: str = "") -> Copy:
@@ -101,9 +116,18 @@ def copy(text: str, label: str, err: str = "") -> Copy:
     said = answer.whole(text, label, err)
     if "NOIMAGE" in said:
         return Copy(None, answer.words(said["NOIMAGE"]))
+    ran = _ran(said.get("RAN", ""))
     code, _, words = said.get("CREATED", "").partition(" ")
-    created = None if code == "0" else answer.words(words) or "docker create gave no answer"
-    return Copy(image(answer.json_object(said.get("IMAGE"))), "docker image inspect gave no answer", created)
+    made = code == "0" or ran.code not in UNSURE
+    created = None if made else answer.words(words) or "docker create gave no answer"
+    return Copy(image(answer.json_object(said.get("IMAGE"))), "docker image inspect gave no answer", created, ran)
+
+
+def _ran(said: str) -> Ran:
+    code, _, words = said.partition(" ")
+    lines = [line for line in words.split("\t") if line.strip() and " --help'" not in line]
+    known = int(code) if code.isdecimal() and len(code) < 4 else 125
+    return Ran(known, "; ".join(line.strip() for line in lines[-3:]))
 
 
 @dataclass(frozen=True)
@@ -113,16 +137,14 @@ class Finding:
     proof: Proof | None = None
     error: str | None = None
     again: bool = False
-    absent: bool = False
 
 
 def compare(found: Copy, source: ImageFacts, reference: ImageRef) -> Finding:
     """Whether the copy is the source's image, and whole."""
     if found.image is None:
-        absent = "No such image" in found.missing
         what = f"docker there says of {reference}: {found.missing}"
-        hint = "; was it loaded into another engine than the one that is asked?" if absent else ""
-        return Finding(error=what + hint, absent=absent)
+        hint = "; was it loaded into another engine than the one that is asked?" if found.absent else ""
+        return Finding(error=what + hint)
     proof = same(found.image, source)
     if proof is None:
         return Finding(error=f"{reference} is {_shown(found.image)} there, and {_shown(source)} on the source")
@@ -149,27 +171,12 @@ def held_by(name: str) -> str:
     return f"its digest is found there by the tag {name}, which stays"
 
 
-@dataclass(frozen=True)
-class Ran:
-    """How a container's start ended: the exit code of ``docker run`` and its words."""
-
-    code: int
-    said: str
-
-
-def ran(text: str, label: str, err: str = "") -> Ran:
-    """The answer of exec.sh. Raises ScriptError: it was cut off."""
-    code, _, words = answer.whole(text, label, err).get("RAN", "").partition(" ")
-    lines = [line for line in words.split("\t") if line.strip() and " --help'" not in line]
-    return Ran(int(code) if code.isdecimal() else 125, "; ".join(line.strip() for line in lines[-3:]))
-
-
 def no_entrypoint(start: Ran, entrypoint: str) -> bool:
     """Whether there was no program to start: it is not in the image, or its layer is not unpacked yet.
 
     A command that was started and itself ended with 127 names no ``exec:``.
     """
-    return start.code in (125, 126, 127) and f'exec: "{entrypoint}"' in start.said
+    return start.code in UNSURE and f'exec: "{entrypoint}"' in start.said
 
 
 @dataclass(frozen=True)

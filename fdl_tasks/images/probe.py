@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
-import secrets
+from collections.abc import Iterable, Sequence
 
 from ..cluster.image import ImageRef
-from ..cluster.model import Worker
+from ..cluster.model import Cluster, Worker
 from ..errors import FdlError
 from ..hosts.base import Host
-from ..hosts.fanout import Cancel
+from ..hosts.connect import Connect, connect
+from ..hosts.fanout import WIDTH, Cancel
 from ..outcome import Attempt, Event, Kind, Progress, silent
 from ..scripts import Script, Scripts
 from .facts import CUT, NodeFacts, failed, parse
-from .nodes import Nodes
+from .identity import same
+from .nodes import Nodes, members
+from .wanted import wanted
 
-LIMIT = 120.0  # seconds; a container is made, and a busy engine takes its time
+LIMIT = 120.0  # seconds; a busy engine takes its time
 MOST = 100  # other images that are looked at, the newest first
 JSON = "{{json .}}"
 INFO = '{"Driver":{{json .Driver}},"DriverStatus":{{json .DriverStatus}},"DockerRootDir":{{json .DockerRootDir}}}'
 SIZE = "{{.Size}}"
 
 
-def render(
-    scripts: Scripts, image: ImageRef, docker_host: str | None, *, prove: bool, nonce: str | None = None
-) -> Script:
-    """The probe of one node; ``prove``: whether a container may be made of the image, and removed again."""
+def render(scripts: Scripts, image: ImageRef, docker_host: str | None, *, brief: bool = False) -> Script:
+    """The probe of one node; ``brief``: whether it may end where the image is there."""
     return scripts.render(
         "images/probe.sh",
         image=str(image),
         sudo="",  # the script finds out
         docker_host=docker_host or "",
-        prove=int(prove),
-        container=f"fdl-probe-{nonce or secrets.token_hex(8)}",
+        brief=int(brief),
         most=MOST,
         json=JSON,
         info=INFO,
@@ -42,24 +42,54 @@ def render(
 def probe(
     nodes: Nodes,
     image: ImageRef,
+    labels: Iterable[str] | None = None,
     *,
-    prove: bool = True,
+    brief: bool = False,
     scripts: Scripts | None = None,
     progress: Progress = silent,
 ) -> list[NodeFacts]:
-    """The facts of every node, in their order. A node that can't be asked has its ``error`` set.
+    """The facts of every node, or of those of ``labels``. A node that can't be asked has its ``error`` set.
+
+    ``brief``: of a node that has the image no more than what tells whether it is the others' (``alike``).
 
     Raises:
         KeyboardInterrupt: the user ended it.
     """
     scripts = scripts or Scripts()
 
-    def look(node: Worker, host: Host, cancel: Cancel) -> NodeFacts:
+    def deed(node: Worker, host: Host, cancel: Cancel) -> NodeFacts:
         progress(Event(node.host, Kind.STATE, "probing"))
-        done = host.run(render(scripts, image, node.docker_host, prove=prove), limit=LIMIT)
-        return _explained(parse(done.out, node.host, node.docker_host), done.err)
+        done = host.run(render(scripts, image, node.docker_host, brief=brief), limit=LIMIT)
+        return _explained(parse(done.out, node.host, node.docker_host, brief=brief), done.err)
 
-    return [_facts(attempt) for attempt in nodes.each(look).values()]
+    return [_facts(attempt) for attempt in nodes.each(deed, labels).values()]
+
+
+def look(
+    cluster: Cluster,
+    *,
+    image: str | None = None,
+    recipe: str | None = None,
+    hosts: Sequence[str] = (),
+    width: int = WIDTH,
+    scripts: Scripts | None = None,
+    connect: Connect = connect,
+    progress: Progress = silent,
+) -> tuple[NodeFacts, ...]:
+    """What every node has of an image; a node that can't be asked says why in its ``error``.
+
+    Raises:
+        UsageError, ConfigError: as ``sync_image``.
+    """
+    reference, _ = wanted(cluster, image, recipe)
+    with Nodes(members(cluster, hosts), connect=connect, progress=progress, width=width) as nodes:
+        return tuple(probe(nodes, reference, scripts=scripts, progress=progress))
+
+
+def alike(nodes: Iterable[NodeFacts]) -> bool:
+    """Whether all that could be asked have one and the same image, so that nothing is to be sent."""
+    images = [node.image for node in nodes if not node.error]
+    return all(image and images[0] and same(image, images[0]) for image in images)
 
 
 def _explained(node: NodeFacts, err: str) -> NodeFacts:

@@ -52,6 +52,12 @@ def choose(nodes: Sequence[NodeFacts], wanted: str | None = None) -> Choice:
     return _ordered(nodes, winners, reason)
 
 
+def none_starts(tried: Sequence[NodeFacts]) -> SourceError:
+    """What is to be raised when none of the candidates proved whole."""
+    known = "; ".join(f"{node.label}: {node.flaw or node.error}" for node in tried)
+    return SourceError(f"no node has a copy that starts: {known}", hint="pull or build it on one node again")
+
+
 def _wanted(nodes: Sequence[NodeFacts], label: str) -> Choice:
     named(label, [node.label for node in nodes])
     found = next(node for node in nodes if node.label == label)

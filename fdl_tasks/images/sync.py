@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from ..cluster.image import ImageRef
 from ..cluster.model import Cluster, Worker
@@ -21,7 +22,7 @@ from . import archive, judge, plan, result, source, transfer, transports, verify
 from .facts import ImageFacts, NodeFacts
 from .nodes import Nodes, members
 from .plan import Plan, Step
-from .probe import probe
+from .probe import alike, probe
 from .result import Fate, NodeOutcome, Round, SyncReport
 from .sent import Sent
 from .verify import Checked, Wish
@@ -99,27 +100,6 @@ def ensure_image(
     return report
 
 
-def look(
-    cluster: Cluster,
-    *,
-    image: str | None = None,
-    recipe: str | None = None,
-    hosts: Sequence[str] = (),
-    width: int = WIDTH,
-    scripts: Scripts | None = None,
-    connect: Connect = connect,
-    progress: Progress = silent,
-) -> tuple[NodeFacts, ...]:
-    """What every node has of an image; a node that can't be asked says why in its ``error``.
-
-    Raises:
-        UsageError, ConfigError: as ``sync_image``.
-    """
-    reference, _ = wanted(cluster, image, recipe)
-    with Nodes(members(cluster, hosts), connect=connect, progress=progress, width=width) as nodes:
-        return tuple(probe(nodes, reference, prove=False, scripts=scripts, progress=progress))
-
-
 @dataclass
 class _Run:
     """One sync: the nodes, and what is wanted of them."""
@@ -138,7 +118,7 @@ class _Run:
 
     def plan(self, wanted: str | None) -> SyncReport:
         """What would be done, without doing it."""
-        facts = self._probe(prove=False)
+        facts = self._probe()
         chosen = source.choose(list(facts.values()), wanted)
         found = self._planned(chosen.labels[0], facts)
         _, routes = self._routes(found.source, [target for group in found.groups for target in group.targets], facts)
@@ -150,19 +130,27 @@ class _Run:
 
     def sync(self, wanted: str | None) -> SyncReport:
         """Try the candidates for the source one after another; the first whose copy proves whole is taken."""
-        facts = self._probe(prove=True)
+        facts = self._probe(brief=True)
         chosen = source.choose(list(facts.values()), wanted)
+        if not alike(facts.values()):
+            self._learn(facts)
+            chosen = source.choose(list(facts.values()), wanted)
         for label in chosen.labels:
-            found = self._planned(label, facts)
-            alike = found.in_sync | {label}
-            seen = self._verify(alike, facts, Wish(self.image, _image(facts[label]), self.exec_probe), alike)
-            if not seen[label].error:
-                return self._from(found, seen, facts, chosen)
-            facts[label] = replace(facts[label], startable=False, flaw=seen[label].error or "")
-        raise source.SourceError(
-            "no node has a copy that starts: " + "; ".join(f"{one}: {facts[one].flaw}" for one in chosen.labels),
-            hint="pull or build it on one node again",
-        )
+            seen = self._tried(label, facts)
+            if facts[label].image and not facts[label].broken:
+                return self._from(self._planned(label, facts), seen, facts, chosen)
+        raise source.none_starts([facts[label] for label in chosen.labels])
+
+    def _tried(self, label: str, facts: dict[str, NodeFacts]) -> dict[str, Checked]:
+        """What a candidate and those in sync with it showed; what is wrong with a copy is in ``facts`` then too."""
+        if facts[label].error:
+            return {}
+        labels = self._planned(label, facts).in_sync | {label}
+        seen = self._verify(labels, facts, Wish(self.image, _image(facts[label]), self.exec_probe))
+        if any(checked.error for checked in seen.values()):
+            self._learn(facts)
+            facts |= verify.flawed(facts, seen, label)
+        return seen
 
     def _from(
         self, found: Plan, seen: Mapping[str, Checked], facts: Mapping[str, NodeFacts], chosen: source.Choice
@@ -174,9 +162,9 @@ class _Run:
         self._tag(found, facts, done)
         self._send([step for step in found.todo if step.mode != "tag"], found.source, facts, done)
         due = [step.target for step in found.steps if step.target not in done.errors]
-        done.checked = {label: seen[label] for label in due if label in seen and seen[label].settled}
-        rest = [label for label in due if label not in done.checked]
-        done.checked |= self._verify(rest, facts, wish, found.in_sync)
+        known = [label for label in due if label in found.in_sync and label in seen]
+        done.checked = {label: seen[label] for label in known if seen[label].settled}
+        done.checked |= self._verify([label for label in due if label not in done.checked], facts, wish)
         self._again(found, facts, wish, done)
         outcomes = self._outcomes(found, facts, proven, done)
         return SyncReport(str(self.image), found.source, chosen.reason, outcomes, found)
@@ -185,9 +173,13 @@ class _Run:
         found = plan.plan(self.image, facts[origin], list(facts.values()))
         return transports.choose(found, self.image, facts, self.transport)
 
-    def _probe(self, *, prove: bool) -> dict[str, NodeFacts]:
-        facts = probe(self.nodes, self.image, prove=prove, scripts=self.scripts, progress=self.progress)
+    def _probe(self, labels: Iterable[str] | None = None, *, brief: bool = False) -> dict[str, NodeFacts]:
+        facts = probe(self.nodes, self.image, labels, brief=brief, scripts=self.scripts, progress=self.progress)
         return {node.label: node for node in facts}
+
+    def _learn(self, facts: dict[str, NodeFacts]) -> None:
+        """Look once more, at all of it, where the look was brief: something is to be sent."""
+        facts |= self._probe([label for label, node in facts.items() if not (node.error or node.store)])
 
     def _tag(self, found: Plan, facts: Mapping[str, NodeFacts], done: Round) -> None:
         bases = {step.target: step.base or "" for step in found.todo if step.mode == "tag"}
@@ -250,21 +242,17 @@ class _Run:
         failed = {label: ways.Route(label, error=f"the source {origin}: {_why(attempt.error)}") for label in targets}
         return pinned, attempt.value or failed
 
-    def _verify(
-        self, labels: Iterable[str], facts: Mapping[str, NodeFacts], wish: Wish, untouched: frozenset[str] = frozenset()
-    ) -> dict[str, Checked]:
+    def _verify(self, labels: Iterable[str], facts: Mapping[str, NodeFacts], wish: Wish) -> dict[str, Checked]:
         def deed(node: Worker, host: Host, cancel: Cancel) -> Checked:
-            def tell(text: str) -> None:
-                self.progress(Event(node.host, Kind.STATE, text))
-
+            tell = partial(self._tell, node.host)
             tell("proving that it starts")
-            known = facts[node.host]
-            return verify.verify(
-                known, host, wish, cancel, untouched=node.host in untouched, scripts=self.scripts, tell=tell
-            )
+            return verify.verify(facts[node.host], host, wish, cancel, scripts=self.scripts, tell=tell)
 
         found = self.nodes.each(deed, labels)
         return {label: one.value or Checked(label, error=_why(one.error)) for label, one in found.items()}
+
+    def _tell(self, label: str, text: str) -> None:
+        self.progress(Event(label, Kind.STATE, text))
 
     def _again(self, found: Plan, facts: Mapping[str, NodeFacts], wish: Wish, done: Round) -> None:
         """Send all of it by the archive, once, to those whose copy can be mended by that."""

@@ -6,19 +6,19 @@ Rules: spec/sync-image.md, 6. All that it changes: a name is given back to an im
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from ..cluster.image import ImageRef
-from ..hosts.base import Completed, Host
+from ..hosts.base import Host
 from ..hosts.fanout import Cancel
 from ..scripts import Script, Scripts, Value
 from . import judge
 from .facts import ImageFacts, NodeFacts
-from .identity import Proof, same
-from .judge import Finding, Ran, Start, Tagged
+from .identity import Proof
+from .judge import Copy, Ran, Tagged
 
-LIMIT = 300.0  # seconds for one question to an engine: a first container unpacks what is not unpacked yet
+LIMIT = 300.0  # seconds for one look: a first container unpacks what is not unpacked yet
 TRIES, PAUSE = 24, 5.0  # of the exec probe while its program is not there yet; seconds between them
 JSON, ID = "{{json .}}", "{{.Id}}"
 
@@ -55,11 +55,23 @@ class Checked:
         """Whether it holds whatever the probe gave on the source: it ended with 0, or was not come to."""
         return self.ran is None or self.ran.code == 0
 
+    @property
+    def hollow(self) -> bool:
+        """Whether it is the image, and no container could be made of it."""
+        return bool(self.proof and self.error) and self.ran is None
+
 
 def render(scripts: Scripts, deed: str, docker: tuple[str, ...], /, **values: Value) -> Script:
     """A script of templates/images/ that asks a node's Docker; ``docker`` is the way in that its probe found."""
     host = docker[docker.index("--host") + 1] if "--host" in docker else ""
     return scripts.render(f"images/{deed}.sh", sudo="1" if docker[0] == "sudo" else "", docker_host=host, **values)
+
+
+def look(scripts: Scripts, docker: tuple[str, ...], image: str, command: tuple[str, ...], nonce: str) -> Script:
+    """The look at a copy: its inspect, ``command`` in a container of it, and without that whether one can be made."""
+    entrypoint, *arguments = command
+    at = {"image": image, "container": f"fdl-probe-{nonce}", "json": JSON}
+    return render(scripts, "verify", docker, entrypoint=entrypoint, arguments=arguments, **at)
 
 
 def verify(
@@ -68,7 +80,6 @@ def verify(
     wish: Wish,
     cancel: Cancel,
     *,
-    untouched: bool = False,
     scripts: Scripts | None = None,
     tell: Callable[[str], None] = lambda text: None,
     tries: int = TRIES,
@@ -77,19 +88,49 @@ def verify(
     """Look at one node's copy, and start a container of it.
 
     Args:
-        untouched: nothing was changed there since ``node`` was probed; what the probe proved is not proved again.
         tell: is told what the node waits for.
-        tries: how often the exec probe is asked while its program is not there; ``pause`` seconds between.
+        tries: how often it is looked at while the exec probe's program is not there; ``pause`` seconds between.
 
     Raises:
         TransportError, ScriptError: the node could not be asked.
         Cancelled: the user ended it.
     """
     asked = _Asked(node, host, wish, scripts or Scripts())
-    proof = same(node.image, wish.source) if untouched and node.image and node.startable and node.complete else None
-    found, notes = (Finding(proof), ()) if proof else asked.look()
-    checked = Checked(node.label, found.proof, notes, found.error, found.again)
-    return checked if found.error else asked.start(checked, cancel, tell, tries, pause)
+    found, notes, error = asked.named()
+    if error:
+        return Checked(node.label, notes=notes, error=error)
+    for attempt in range(1, tries + 1):
+        judged = _judged(node.label, wish, found)
+        if not (judged.ran and judged.again) or attempt == tries:
+            break
+        tell(f"the program of its exec probe is not there yet (try {attempt} of {tries})")
+        cancel.pause(pause)
+        found = asked.copy()
+    error = f"{judged.error} (tried {attempt} times)" if judged.error and attempt > 1 else judged.error
+    return replace(judged, notes=(*notes, *judged.notes), error=error)
+
+
+def _judged(label: str, wish: Wish, found: Copy) -> Checked:
+    """What one look at a copy shows: first whether it is the image and whole, then how its container started."""
+    finding = judge.compare(found, wish.source, wish.reference)
+    if finding.error:
+        return Checked(label, finding.proof, error=finding.error, again=finding.again)
+    start = judge.started(found.ran, wish.probe, wish.source_ran)
+    notes = (start.note,) if start.note else ()
+    return Checked(label, finding.proof, notes, start.error, start.again, found.ran)
+
+
+def flawed(nodes: Mapping[str, NodeFacts], seen: Mapping[str, Checked], source: str) -> dict[str, NodeFacts]:
+    """The nodes whose copy did not prove whole, and a source that did not prove at all, with what was found there."""
+    bad = {label: one for label, one in seen.items() if one.error and (one.hollow or label == source)}
+    return {label: _flawed(nodes[label], one) for label, one in bad.items()}
+
+
+def _flawed(node: NodeFacts, found: Checked) -> NodeFacts:
+    """The beginning of an archive can't show that a containerd store lacks a layer; that no container is made does."""
+    lacking = found.hollow and found.again and node.store == "containerd"
+    complete = False if lacking else node.complete
+    return replace(node, startable=False, complete=complete, flaw=node.flaw or found.error or "")
 
 
 def tag(node: NodeFacts, host: Host, image: str, name: str, scripts: Scripts | None = None) -> Tagged:
@@ -111,17 +152,20 @@ class _Asked:
     wish: Wish
     scripts: Scripts
 
-    def look(self) -> tuple[Finding, tuple[str, ...]]:
-        """The finding on the copy, and notes; a digest that was lost on the way is given back first."""
-        found = self._copy()
+    def named(self) -> tuple[Copy, tuple[str, ...], str | None]:
+        """The copy, notes, and an error; a digest that was lost on the way is given back first."""
+        found = self.copy()
         if not (found.absent and self.wish.reference.digest):
-            return found, ()
+            return found, (), None
         notes, error = self._restore()
-        return (Finding(error=error), notes) if error else (self._copy(), notes)
+        return (found if error else self.copy()), notes, error
 
-    def _copy(self) -> Finding:
-        done = self._run("verify", image=str(self.wish.reference), container=_name(), json=JSON)
-        return judge.compare(judge.copy(done.out, self.node.label, done.err), self.wish.source, self.wish.reference)
+    def copy(self) -> Copy:
+        """The node's copy as it is now."""
+        image = str(self.wish.reference)
+        script = look(self.scripts, self.node.docker, image, self.wish.probe, secrets.token_hex(8))
+        done = self.host.run(script, limit=LIMIT)
+        return judge.copy(done.out, self.node.label, done.err)
 
     def _restore(self) -> tuple[tuple[str, ...], str | None]:
         """Make the reference's digest mean something: by a tag where the store computes digests, else by a pull."""
@@ -130,33 +174,7 @@ class _Asked:
             name = judge.name_for(reference)
             tagged = tag(self.node, self.host, source.id, name, self.scripts)
             return (judge.held_by(name), *tagged.notes), tagged.error
-        done = self._run("pull", image=str(reference))
+        done = self.host.run(render(self.scripts, "pull", self.node.docker, image=str(reference)), limit=LIMIT)
         if refused := judge.pulled(done.out, self.node.label, done.err):
             return (), judge.no_digest(reference, self.node.store, refused)
         return (f"docker pull brought {reference} back: loading loses a digest",), None
-
-    def start(self, checked: Checked, cancel: Cancel, tell: Callable[[str], None], tries: int, pause: float) -> Checked:
-        """The exec probe, again while its program may still come."""
-        for attempt in range(1, tries + 1):
-            ran, judged = self._start()
-            if not judged.again or attempt == tries:
-                break
-            tell(f"the program of its exec probe is not there yet (try {attempt} of {tries})")
-            cancel.pause(pause)
-        error = f"{judged.error} (tried {attempt} times)" if judged.error and attempt > 1 else judged.error
-        notes = (*checked.notes, judged.note) if judged.note else checked.notes
-        return replace(checked, notes=notes, error=error, again=judged.again, ran=ran)
-
-    def _start(self) -> tuple[Ran, Start]:
-        entrypoint, *arguments = self.wish.probe
-        image = str(self.wish.reference)
-        done = self._run("exec", image=image, container=_name(), entrypoint=entrypoint, arguments=arguments)
-        ran = judge.ran(done.out, self.node.label, done.err)
-        return ran, judge.started(ran, self.wish.probe, self.wish.source_ran)
-
-    def _run(self, deed: str, /, **values: Value) -> Completed:
-        return self.host.run(render(self.scripts, deed, self.node.docker, **values), limit=LIMIT)
-
-
-def _name() -> str:
-    return f"fdl-probe-{secrets.token_hex(8)}"

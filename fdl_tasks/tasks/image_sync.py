@@ -122,7 +122,7 @@ def images(
         inv images --recipe x
     """
     with edge(c) as run:
-        from ..images.sync import look
+        from ..images.probe import look
         from ..report.images import images_json, images_table
         from ..report.stdout import emit, emit_json
 

@@ -1,12 +1,11 @@
-# Looks at one node's Docker: the way in, the engine, its store, the image IMAGE, the other images, room, tools.
+# Looks at one node's Docker: the way in, the engine, the image IMAGE; and its store, the other images, room, tools.
 # Prints a line a fact, `__FDL_<NAME>__ <bytes of the value> <value>`, which fdl_tasks/images/facts.py reads;
-# the last one is __FDL_END__. Changes nothing; with PROVE=1 a container CONTAINER is created and removed again.
+# the last one is __FDL_END__. Changes nothing. With BRIEF=1 it ends where the image is there: if all nodes have the
+# same one nothing else is needed, and each start of a docker client costs.
 {% include "prolog.sh" %}
 {% include "images/engine.sh" %}
-{% include "images/container.sh" %}
 IMAGE={{ image }}
-PROVE={{ prove }}
-CONTAINER={{ container }}
+BRIEF={{ brief }}
 MOST={{ most }}
 JSON={{ json }}
 INFO={{ info }}
@@ -28,17 +27,6 @@ room() {
     [ -z "$kib" ] || say FREE "$kib $1"
 }
 
-tools=
-for tool in bash sha256sum zstd; do
-    ! command -v "$tool" >/dev/null 2>&1 || tools="$tools $tool"
-done
-case $(tar --version 2>/dev/null) in *"GNU tar"*) tools="$tools gnu-tar" ;; esac
-! tee -p </dev/null >/dev/null 2>&1 || tools="$tools tee-p"
-! grep -qw aes /proc/cpuinfo 2>/dev/null || tools="$tools aes"
-say TOOLS "${tools# }"
-say PYTHON "$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null | line)"
-say USER "$(id -un 2>/dev/null | line)"
-
 command -v docker >/dev/null 2>&1 || { say NODOCKER "$(printf %s "$PATH" | line)" && finish; }
 way=user
 [ -z "$ENGINE" ] || way=host
@@ -49,6 +37,7 @@ case $code$way$version in
         if asked=$(sudo -n docker version --format "$JSON" 2>&1); then
             way=sudo code=0 version=$asked SUDO=1
         else
+            say USER "$(id -un 2>/dev/null | line)"
             say SUDO "$(words "$asked")"
         fi
         ;;
@@ -56,11 +45,17 @@ esac
 [ "$code" -eq 0 ] || { say REFUSED "$(words "$version")" && finish; }
 say WAY "$way"
 say VERSION "$(value "$version")"
-info=$(engine info --format "$INFO" 2>&1) || say NOINFO "$(words "$info")"
-say INFO "$(value "$info")"
-
 if image=$(engine image inspect --format "$JSON" -- "$IMAGE" 2>&1); then
     say IMAGE "$(value "$image")"
+    [ "$BRIEF" = 0 ] || finish
+else
+    say NOIMAGE "$(words "$image")"
+    image=
+fi
+
+info=$(engine info --format "$INFO" 2>&1) || say NOINFO "$(words "$info")"
+say INFO "$(value "$info")"
+if [ -n "$image" ]; then
     say SIZES "$(engine history --no-trunc --human=false --format "$SIZE" -- "$IMAGE" 2>/dev/null | line)"
     case $info in
         *io.containerd.snapshotter*) # such a store keeps the name of an image whose content never arrived
@@ -71,12 +66,6 @@ if image=$(engine image inspect --format "$JSON" -- "$IMAGE" 2>&1); then
             esac
             ;;
     esac
-    if [ "$PROVE" = 1 ]; then
-        created=$(with_container create --pull=never --network none --name "$CONTAINER" --entrypoint /fdl -- "$IMAGE" 2>&1)
-        say CREATED "$? $(printf %s "$created" | line)"
-    fi
-else
-    say NOIMAGE "$(words "$image")"
 fi
 
 root=$(printf '%s\n' "$info" | sed -n 's/.*"DockerRootDir":"\([^"\\]*\)".*/\1/p')
@@ -92,4 +81,15 @@ engine image inspect --format "$JSON" -- \
     while IFS= read -r other; do
         case $other in '{'*) say OTHER "$other" ;; esac
     done
+
+tools=
+for tool in bash sha256sum zstd; do
+    ! command -v "$tool" >/dev/null 2>&1 || tools="$tools $tool"
+done
+case $(tar --version 2>/dev/null) in *"GNU tar"*) tools="$tools gnu-tar" ;; esac
+! tee -p </dev/null >/dev/null 2>&1 || tools="$tools tee-p"
+! grep -qw aes /proc/cpuinfo 2>/dev/null || tools="$tools aes"
+say TOOLS "${tools# }"
+# -S: what the node's own Python would set up at its start is not needed, and slow with some
+say PYTHON "$(python3 -S -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null | line)"
 finish

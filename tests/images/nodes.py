@@ -31,6 +31,12 @@ def said(*facts: tuple[str, str]) -> Completed:
     return Completed(0, "".join(lines), "", 0.1)
 
 
+def looked(image: object, ran: str = "0 ", created: str | None = None) -> Completed:
+    """An answer of verify.sh: this inspect, and how the containers ended."""
+    made = [] if created is None else [("CREATED", created)]
+    return said(("IMAGE", json.dumps(image)), ("RAN", ran), *made)
+
+
 def shown(layers: str, created: str = "2026-11-30T12:00:00Z", tags: Sequence[str] = ("app:1",)) -> dict[str, Any]:
     """``docker image inspect`` of an image with a letter a layer; equal letters are one image."""
     return {
@@ -80,23 +86,27 @@ class Node(FakeHost):
             if isinstance(answer, Exception):
                 raise answer
             return answer if isinstance(answer, Completed) else answer()
-        answers = {"probe": self._probe, "verify": self._verify, "ways": self._ways, "tag": self._tag}
-        if name == "send":
-            return self._send(script)
-        return answers[name]() if name in answers else said(("RAN", "0 "))
+        if name in ("send", "probe"):
+            return self._send(script) if name == "send" else self._probe(brief="BRIEF=1\n" in script.text)
+        answers = {"verify": self._verify, "ways": self._ways, "tag": self._tag}
+        return answers[name]() if name in answers else said()
 
-    def _facts(self) -> list[tuple[str, str]]:
+    def _image(self) -> tuple[str, str]:
         if self.shown is None:
-            return [("NOIMAGE", "Error response from daemon: No such image: app:1")]
-        return [("IMAGE", json.dumps(self.shown)), ("CREATED", "0 abc")]
+            return "NOIMAGE", "Error response from daemon: No such image: app:1"
+        return "IMAGE", json.dumps(self.shown)
 
-    def _probe(self) -> Completed:
-        engine = [("WAY", "user"), ("VERSION", VERSION), ("INFO", self.info), ("PYTHON", self.python)]
-        engine += [("FREE", "1000000000 /"), ("TOOLS", self.tools)]
-        return said(*engine, *self._facts(), *(("OTHER", json.dumps(other)) for other in self.others))
+    def _probe(self, *, brief: bool = False) -> Completed:
+        return said(*(self.facts()[:3] if brief and self.shown else self.facts()))
+
+    def facts(self) -> list[tuple[str, str]]:
+        """All that its probe says; the first three are what a brief one does."""
+        begin = [("WAY", "user"), ("VERSION", VERSION), self._image()]
+        more = [("INFO", self.info), ("PYTHON", self.python), ("FREE", "1000000000 /"), ("TOOLS", self.tools)]
+        return [*begin, *more, *(("OTHER", json.dumps(other)) for other in self.others)]
 
     def _verify(self) -> Completed:
-        return said(*self._facts())
+        return said(self._image(), ("RAN", "0 "))
 
     def _tag(self) -> Completed:
         self.shown = self.others[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ NOISE = st.one_of(
             "__FDL_NOIMAGE__ 48 Error response from daemon: No such image: app:1",
             f"__FDL_IMAGE__{INSPECT}",
             "__FDL_END__ 0 ",
-            "__FDL_CREATED__ 1 0",
+            "__FDL_SIZES__ 1 0",
             '{"Id":"sha256:1"}',
             "\r",
         ]
@@ -57,7 +58,7 @@ def test_both_stores_of_both_releases_are_told_apart(store: str, release: str) -
     node = parse((CASES / f"{store}-{release}-present.txt").read_text(), "node")
     assert (node.store, node.server[:2], node.error) == (store, release, None)
     assert node.api == {"26": (1, 45), "28": (1, 51)}[release]
-    assert (node.complete, node.startable, node.broken, node.flaw) == (True, True, False, "")
+    assert (node.complete, node.broken, node.flaw) == (True, False, "")
     assert list(node.free) and min(node.free.values()) > 0 and {"gnu-tar", "tee-p", "bash"} <= node.tools
 
 
@@ -66,10 +67,10 @@ def test_a_record_without_its_layers_is_present_but_broken(release: str) -> None
     node = parse((CASES / f"containerd-{release}-after-lacking.txt").read_text(), "node")
     good = parse((CASES / f"containerd-{release}-present.txt").read_text(), "node")
     assert node.image and good.image and node.image.id == good.image.id  # the id alone would call it in sync
-    assert (node.complete, node.startable, node.broken) == (False, False, True)
+    assert (node.complete, node.broken) == (False, True)
     assert "lacks content" in node.flaw
     healed = parse((CASES / f"containerd-{release}-healed.txt").read_text(), "node")
-    assert (healed.complete, healed.startable) == (True, True)
+    assert (healed.complete, healed.broken) == (True, False)
 
 
 def test_a_failed_load_leaves_nothing_in_a_graphdriver_store() -> None:
@@ -175,19 +176,15 @@ def test_completeness_is_read_from_the_beginning_of_the_archive(
     assert parse(said + "".join(lines), "node").complete is complete
 
 
-@pytest.mark.parametrize(
-    ("created", "startable"),
-    [
-        ("0 5f0c", True),
-        ("1 Error response from daemon: no space left on device", False),
-        ("125 unknown flag: --pull", None),
-        ("", None),
-    ],
-)
-def test_a_container_that_was_made_is_the_proof_that_one_starts(created: str, startable: bool | None) -> None:
-    lines = [one for one in PRESENT.splitlines(keepends=True) if not one.startswith("__FDL_CREATED__")]
-    node = parse(line("CREATED", created) + "".join(lines), "node")
-    assert node.startable is startable and ("no space left" in node.flaw) is (startable is False)
+def test_a_brief_look_that_found_the_image_knows_no_store_and_any_other_one_must() -> None:
+    short = "".join(one for one in PRESENT.splitlines(keepends=True) if re.match("__FDL_(WAY|VERSION|IMAGE|END)", one))
+    brief, whole = parse(short, "node", brief=True), parse(PRESENT, "node")
+    assert brief.image == whole.image and (brief.error, brief.store, brief.complete) == (None, "", None)
+    assert (brief.docker, brief.server, brief.api, brief.arch) == (whole.docker, whole.server, whole.api, whole.arch)
+    assert parse(short, "node").error == CUT
+    absent = "".join(one for one in ABSENT.splitlines(keepends=True) if not one.startswith("__FDL_INFO__"))
+    assert parse(absent, "node", brief=True).error == CUT
+    assert parse(ABSENT, "node", brief=True) == parse(ABSENT, "node")
 
 
 @pytest.mark.parametrize(

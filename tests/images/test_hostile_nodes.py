@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from fdl_tasks.images.facts import NodeFacts
+from fdl_tasks.images.probe import look
 from fdl_tasks.images.result import SyncReport
-from fdl_tasks.images.sync import look, sync_image
+from fdl_tasks.images.sync import sync_image
 from fdl_tasks.outcome import Event
 from fdl_tasks.report.images import images_json, images_table, plan_json, plan_table, sync_failures, sync_table
 from fdl_tasks.report.masking import Masker
@@ -20,7 +21,7 @@ from fdl_tasks.report.progress import Lines
 from fdl_tasks.report.stdout import dumps
 from fdl_tasks.testing import Completed, fake_connect
 from tests.images.making import sha
-from tests.images.nodes import INFO, VERSION, Node, ended, made_known, said, shown
+from tests.images.nodes import INFO, VERSION, Node, ended, looked, made_known, said, shown
 
 MASK = Masker()
 EVIL = "\x1b]0;owned\x07\x1b[2J\u202e\ud800\r\n$(touch /tmp/owned)`id`'\";-rf"
@@ -30,7 +31,7 @@ DEEP: Any = json.loads("[" * 500 + "]" * 500)
 
 def answered(image: object, others: object = None, **facts: str) -> Completed:
     """A probe's answer with this inspect; ``others`` is one more image there."""
-    known = {"WAY": "user", "VERSION": VERSION, "INFO": INFO, "PYTHON": "3.11", "CREATED": "0 abc"} | facts
+    known = {"WAY": "user", "VERSION": VERSION, "INFO": INFO, "PYTHON": "3.11"} | facts
     lines = [*known.items(), ("IMAGE", json.dumps(image))]
     return said(*lines, *([("OTHER", json.dumps(others))] if others else []))
 
@@ -127,7 +128,6 @@ def test_what_the_nodes_have_can_be_shown_whatever_they_say(name: str, tmp_path:
         {"VERSION": json.dumps({**json.loads(VERSION), "Server": SERVER})},
         {"VERSION": VERSION.replace("28.5.2", "9" * 5000)},
         {"INFO": json.dumps({"Driver": EVIL, "DriverStatus": [EVIL, [EVIL], 5]})},
-        {"CREATED": f"{LINE} {LINE}"},
         {"FREE": f"999999999999999 /{LINE}"},
         {"TOOLS": LINE},
         {"PYTHON": "999.999"},
@@ -200,7 +200,7 @@ def test_a_copy_that_is_shown_as_anything_at_all_is_never_called_synced_unless_i
     name: str, tmp_path: Path
 ) -> None:
     a, b, c = Node("a", shown("xyz")), Node("b"), Node("c")
-    b.odd["verify"] = [said(("IMAGE", json.dumps(INSPECTS[name])), ("CREATED", "0 abc"))] * 2
+    b.odd["verify"] = [looked(INSPECTS[name])] * 2
     report = sync_image(made_known(tmp_path, a, b, c), image="app:1", connect=fake_connect(a, b, c))
     mine = INSPECTS[name].get("Id") if isinstance(INSPECTS[name], dict) else None
     assert (report.nodes["b"].status, report.nodes["c"].status) == (

@@ -11,7 +11,7 @@ from fdl_tasks.cluster.image import ImageRef
 from fdl_tasks.errors import ScriptError
 from fdl_tasks.images import answer, judge
 from fdl_tasks.images.identity import Proof
-from fdl_tasks.images.judge import SHELL, Copy, Fault, Ran, Start
+from fdl_tasks.images.judge import SHELL, UNSURE, Copy, Fault, Ran, Start
 from tests.images.making import make_image, sha
 
 CASES = Path(__file__).parent.parent / "cases/images"
@@ -28,11 +28,15 @@ def said(**values: str) -> str:
     return "noise\n" + "".join(lines)
 
 
-def captured(name: str) -> Ran:
-    """What exec.sh says of a captured `docker run`."""
+def answered(name: str) -> str:
+    """What verify.sh says of a captured `docker run` or `docker create`."""
     case = CASES / "run" / f"{name}.txt"
     code = json.loads(case.with_suffix(".json").read_text())["code"]
-    return judge.ran(said(RAN=f"{code} {case.read_text().strip().replace(chr(10), chr(9))}"), "node")
+    return f"{code} {case.read_text().strip().replace(chr(10), chr(9))}"
+
+
+def captured(name: str) -> Ran:
+    return judge.copy(said(IMAGE=SHOWN, RAN=answered(name)), "node").ran
 
 
 # -- loads ----------------------------------------------------------------------------------------
@@ -81,9 +85,30 @@ SOURCE = make_image("app", "a")
 
 
 def test_a_copy_that_is_the_sources_and_whole_is_good() -> None:
-    found = judge.copy(said(IMAGE=SHOWN, CREATED=f"0 WARNING: no swap\t{'c' * 64}"), "node")
-    assert found.created is None and found.image
+    found = judge.copy(said(IMAGE=SHOWN, RAN="0 WARNING: no swap"), "node")
+    assert found.created is None and found.image and found.ran == Ran(0, "WARNING: no swap")
     assert judge.compare(found, SOURCE, REF) == judge.Finding(Proof.ID)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_where_the_program_did_not_start_a_container_that_was_made_proves_the_copy(engine: str) -> None:
+    ran = answered(f"{engine}-no-shell")
+    found = judge.copy(said(IMAGE=SHOWN, RAN=ran, CREATED=answered(f"{engine}-no-shell-created")), "node")
+    assert found.created is None and judge.compare(found, SOURCE, REF) == judge.Finding(Proof.ID)
+    assert judge.compare(judge.copy(said(IMAGE=SHOWN, RAN=ran), "node"), SOURCE, REF).error
+
+
+@pytest.mark.parametrize("engine", ["containerd-26", "containerd-28"])
+def test_a_record_whose_content_never_arrived_is_found_by_both(engine: str) -> None:
+    ghost = {"RAN": answered(f"{engine}-ghost"), "CREATED": answered(f"{engine}-ghost-created")}
+    found = judge.compare(judge.copy(said(IMAGE=SHOWN, **ghost), "node"), SOURCE, REF)
+    assert found.error and "not whole" in found.error and found.again
+
+
+@pytest.mark.parametrize(("code", "made"), [*((n, True) for n in (0, 1, 124, 137)), *((n, False) for n in UNSURE)])
+def test_what_ended_by_itself_had_a_container(code: int, made: bool) -> None:
+    found = judge.copy(said(IMAGE=SHOWN, RAN=f"{code} boom"), "node")
+    assert (found.created is None) is made and found.ran.code == code
 
 
 def test_equal_content_under_another_id_is_the_same() -> None:
@@ -105,7 +130,7 @@ def test_a_difference_is_an_error_that_names_both() -> None:
     ],
 )
 def test_a_record_without_its_content_has_the_right_id_and_is_an_error(words: str, again: bool) -> None:
-    found = judge.compare(judge.copy(said(IMAGE=SHOWN, CREATED=f"1 {words}"), "node"), SOURCE, REF)
+    found = judge.compare(judge.copy(said(IMAGE=SHOWN, RAN=f"125 {words}", CREATED=f"1 {words}"), "node"), SOURCE, REF)
     assert (found.proof, found.again) == (Proof.ID, again)
     assert found.error and found.error.endswith(words)
 
@@ -114,14 +139,15 @@ def test_a_record_without_its_content_has_the_right_id_and_is_an_error(words: st
     ("words", "absent"), [("Error response from daemon: No such image: app:1", True), ("Cannot connect", False)]
 )
 def test_only_no_such_image_is_absence(words: str, absent: bool) -> None:
-    found = judge.compare(judge.copy(said(NOIMAGE=words), "node"), SOURCE, REF)
-    assert found.absent is absent and found.error and words in found.error
+    missing = judge.copy(said(NOIMAGE=words), "node")
+    found = judge.compare(missing, SOURCE, REF)
+    assert missing.absent is absent and found.error and words in found.error
     assert ("another engine" in found.error) is absent
 
 
 @pytest.mark.parametrize("text", ["", "__FDL_END__ 1 \n", "__FDL_RAN__ 1 0\n", "__FDL_END__ 0 "])
 def test_an_answer_that_was_cut_off_is_no_answer(text: str) -> None:
-    for read in (judge.copy, judge.ran, judge.pulled):
+    for read in (judge.copy, judge.pulled):
         with pytest.raises(ScriptError, match="cut off"):
             read(text, "node")
 
@@ -129,10 +155,11 @@ def test_an_answer_that_was_cut_off_is_no_answer(text: str) -> None:
 def test_an_answer_without_its_fact_is_a_failure() -> None:
     assert judge.copy(said(IMAGE=SHOWN), "node").created == "docker create gave no answer"
     assert judge.copy(said(), "node").image is None
-    assert judge.ran(said(), "node").code == 125
+    assert judge.copy(said(), "node").ran.code == 125
     assert judge.pulled(said(), "node") == "docker pull gave no answer"
     assert judge.tagged("", "x:1", said(), "node").error
-    assert judge.ran(said(RAN="0 ") + said(RAN="1 boom"), "node").code == 125  # two answers are none
+    two = judge.copy(said(IMAGE=SHOWN, RAN="0 ") + said(RAN="1 boom"), "node")  # two answers are none
+    assert two.ran.code == 125 and two.created
 
 
 # -- starts ---------------------------------------------------------------------------------------

@@ -11,7 +11,9 @@ import pytest
 
 from fdl_tasks.cluster.image import ImageRef
 from fdl_tasks.images.facts import ImageFacts, NodeFacts, failed, parse
+from fdl_tasks.images.identity import Proof
 from fdl_tasks.images.plan import Step, entry, full, plan, rows
+from fdl_tasks.images.verify import Checked, flawed
 from tests.images.making import MIB, make_image, make_node, sha
 
 CASES = Path(__file__).parent.parent / "cases/images"
@@ -168,6 +170,8 @@ def test_a_disk_that_was_full_is_an_error_until_it_has_grown(release: str) -> No
         name: parse((CASES / f"probe/containerd-{release}-{name}.txt").read_text(), name)
         for name in ("present", "after-full-disk", "after-growth", "after-lacking", "absent")
     }
+    no_container = Checked("", Proof.ID, error="no space left on device")  # as verify.sh finds it there
+    nodes |= flawed(nodes, {"after-full-disk": no_container}, "present")
     steps = {step.target: step for step in plan(REF, nodes["present"], list(nodes.values())).steps}
     assert (steps["after-full-disk"].error or "").startswith("no room: the image needs about")
     assert (steps["after-growth"].mode, steps["after-growth"].error) == ("in-sync", None)

@@ -13,12 +13,13 @@ import pytest
 from fdl_tasks.cluster.image import ImageRef
 from fdl_tasks.cluster.model import Ssh, Worker
 from fdl_tasks.errors import Stage, TransportError
-from fdl_tasks.images.facts import NodeFacts, parse
+from fdl_tasks.images.facts import NodeFacts, failed, parse
 from fdl_tasks.images.identity import Proof, same
 from fdl_tasks.images.nodes import Nodes
-from fdl_tasks.images.probe import probe, render
+from fdl_tasks.images.probe import alike, probe, render
 from fdl_tasks.scripts import Scripts
 from fdl_tasks.testing import Completed, FakeHost, fake_connect
+from tests.images.making import make_image, make_node
 from tests.lab.engine import Engine, Store
 from tests.lab.lab import Lab
 from tests.lab.releases import Release
@@ -38,8 +39,6 @@ GOOD = {
     "image?inspect*": f"echo '{IMAGE}'",
     "image?ls*": f"echo sha256:{'a' * 64}",
     "history*": "printf '0\\n7\\n'",
-    "create*": f"echo {'c' * 64}",
-    "rm*": ":",
 }
 DENIED = "echo 'permission denied while trying to connect to the Docker daemon socket' >&2; exit 1"
 Look = Callable[..., NodeFacts]
@@ -63,14 +62,16 @@ def stand_in(folder: Path, answers: dict[str, str], name: str = "docker") -> Non
 
 @pytest.fixture
 def look(shell: list[str], tmp_path: Path) -> Look:
-    def run(answers: dict[str, str], host: str | None = None, *, prove: bool = True, sudo: str = "exit 1") -> NodeFacts:
+    def run(
+        answers: dict[str, str], host: str | None = None, *, brief: bool = False, sudo: str = "exit 1"
+    ) -> NodeFacts:
         stand_in(tmp_path, answers)
         stand_in(tmp_path, {"*": sudo}, "sudo")
         env = os.environ | {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
-        script = render(Scripts(), REF, host, prove=prove).text
+        script = render(Scripts(), REF, host, brief=brief).text
         done = subprocess.run([*shell, "-c", script], capture_output=True, text=True, env=env, stdin=subprocess.DEVNULL)
         assert done.returncode == 0, done.stderr
-        return parse(done.stdout, "node", host)
+        return parse(done.stdout, "node", host, brief=brief)
 
     return run
 
@@ -86,7 +87,7 @@ def test_all_of_a_node_is_told(look: Look, tmp_path: Path) -> None:
     node = look(GOOD)
     assert (node.error, node.docker, node.server, node.api) == (None, ("docker",), "26.1.5", (1, 45))
     assert node.image and (node.image.id, node.image.config) == (f"sha256:{'a' * 64}", '{"Env": ["A=é"]}')
-    assert (node.complete, node.startable, node.unpacked, len(node.others)) == (True, True, (0, 7), 1)
+    assert (node.complete, node.unpacked, len(node.others)) == (True, (0, 7), 1)
     assert list(node.free) == ["/"] and node.free["/"] > 0
     assert node.python and node.python >= (3, 8) and "bash" in node.tools
     assert not any(call.startswith("sudo") for call in calls(tmp_path))
@@ -97,7 +98,7 @@ def test_all_of_a_node_is_told(look: Look, tmp_path: Path) -> None:
 )
 def test_warnings_beside_an_answer_do_not_spoil_it(look: Look, noise: str) -> None:
     node = look({words: f"echo '{noise}' >&2; {deed}" for words, deed in GOOD.items()})
-    assert (node.error, node.startable, len(node.others)) == (None, True, 1)
+    assert (node.error, len(node.others)) == (None, 1)
     assert node.image and node.image.layers == ("sha256:1",)
 
 
@@ -106,7 +107,7 @@ def test_who_may_not_use_docker_gets_in_by_sudo(look: Look, tmp_path: Path) -> N
     node = look({"*": f"[ \"$FDL_SUDO\" ] || {{ {DENIED}; }}; case $* in\n" + "\n".join(
         f"{words}) {deed} ;;" for words, deed in GOOD.items()) + "\nesac"}, sudo=through)  # fmt: skip
     assert (node.error, node.docker) == (None, ("sudo", "-n", "docker"))
-    assert node.image and node.startable
+    assert node.image and node.others
     assert sum(call.startswith("sudo -n docker image inspect") for call in calls(tmp_path)) == 2
 
 
@@ -135,7 +136,7 @@ def test_a_stopped_engine_is_an_error_and_sudo_is_not_tried(look: Look, tmp_path
 
 
 def test_a_node_without_docker_says_so(shell: list[str], tmp_path: Path) -> None:
-    script = render(Scripts(), REF, None, prove=True).text
+    script = render(Scripts(), REF, None).text
     cut = script[: script.index("PATH=${PATH")] + script[script.index("export PATH") :]  # as if /usr/bin had none
     for name in ("wc", "tr", "head", "grep", "id"):
         (tmp_path / name).symlink_to(str(shutil.which(name)))
@@ -161,20 +162,23 @@ def test_only_no_such_image_is_absence(look: Look, says: str, absent: bool) -> N
     assert (node.error is None) is absent
 
 
-def test_a_container_is_made_and_removed_only_where_that_is_wanted(look: Look, tmp_path: Path) -> None:
-    assert look(GOOD, prove=False).startable is None
-    assert not any(call.split()[1] in ("create", "rm", "run", "pull") for call in calls(tmp_path))
-    assert look(GOOD).startable is True
-    made = [call.split() for call in calls(tmp_path) if call.split()[1] in ("create", "rm")]
-    name = made[0][made[0].index("--name") + 1]
-    assert made[0][1:5] == ["create", "--pull=never", "--network", "none"]
-    assert made[1] == ["docker", "rm", "-f", name]
+def test_a_brief_look_ends_where_the_image_is_there_after_two_calls(look: Look, tmp_path: Path) -> None:
+    node = look(GOOD, brief=True)
+    assert (node.error, node.store, node.server) == (None, "", "26.1.5") and node.image
+    assert [" ".join(call.split()[1:3]) for call in calls(tmp_path)] == ["version --format", "image inspect"]
 
 
-def test_an_image_that_no_container_can_be_made_of_is_told_with_the_reason(look: Look) -> None:
-    node = look(GOOD | {"create*": "echo 'Error response from daemon: no space left on device' >&2; exit 1"})
-    assert (node.startable, node.error) == (False, None)
-    assert node.flaw == "no container can be made of it: Error response from daemon: no space left on device"
+def test_a_brief_look_tells_all_where_the_image_is_not_there(look: Look) -> None:
+    absent = "case $* in *' -- app:1') echo 'No such image' >&2; exit 1 ;; *) echo '" + IMAGE + "' ;; esac"
+    node = look(GOOD | {"image?inspect*": absent}, brief=True)
+    assert (node.error, node.image, node.store, len(node.others)) == (None, None, "graphdriver", 1)
+    assert node.python and node.free
+
+
+def test_no_look_makes_a_container_or_pulls(look: Look, tmp_path: Path) -> None:
+    look(GOOD)
+    look(GOOD, brief=True)
+    assert not any(call.split()[1] in ("create", "rm", "run", "pull", "load", "tag") for call in calls(tmp_path))
 
 
 def archive(folder: Path, *names: str, big: bool = False) -> str:
@@ -240,13 +244,21 @@ def test_every_node_has_an_answer_in_its_order_whatever_becomes_of_the_others() 
     assert c.error == "its answer was cut off or mixed with other output (sh: awk: not found)"
     assert d.error == "RuntimeError: boom"
     assert "ENGINE=tcp://box:1\n" in hosts[1].scripts[0].text and "ENGINE=''\n" in hosts[2].scripts[0].text
-    assert "PROVE=1\n" in hosts[0].scripts[0].text and all(host.closed for host in hosts)
+    assert "BRIEF=0\n" in hosts[0].scripts[0].text and all(host.closed for host in hosts)
 
 
-def test_a_plan_makes_no_container() -> None:
-    host = FakeHost("a", Completed(0, PRESENT, "", 0.1))
-    probe(Nodes([worker("a")], connect=fake_connect(host)), REF, prove=False)
-    assert "PROVE=0\n" in host.scripts[0].text
+def test_only_those_that_are_named_are_asked() -> None:
+    hosts = [FakeHost(label, Completed(0, PRESENT, "", 0.1)) for label in "ab"]
+    found = probe(Nodes([worker("a"), worker("b")], connect=fake_connect(*hosts)), REF, ["b"], brief=True)
+    assert [node.label for node in found] == ["b"] and hosts[0].scripts == []
+    assert "BRIEF=1\n" in hosts[1].scripts[0].text
+
+
+def test_nodes_are_alike_when_all_that_could_be_asked_have_one_image() -> None:
+    app, other = make_image("app"), make_image("other", "xyz")
+    has, rebuilt = make_node("a", app), make_node("b", make_image("again", "abc"))
+    assert alike([has, rebuilt, failed("c", "gone")])
+    assert not alike([has, make_node("b", other)]) and not alike([has, make_node("b")]) and not alike([make_node("b")])
 
 
 # -- real engines ---------------------------------------------------------------------------------
@@ -265,7 +277,7 @@ def engine(lab: Lab, request: pytest.FixtureRequest) -> dict[Store, Engine]:
 
 
 def look_at(engine: Engine, shell: list[str], reference: str) -> NodeFacts:
-    script = render(Scripts(), ImageRef.parse(reference), engine.host, prove=True)
+    script = render(Scripts(), ImageRef.parse(reference), engine.host)
     done = subprocess.run([*shell, "-c", script.text], capture_output=True, text=True, stdin=subprocess.DEVNULL)
     return parse(done.stdout, "node", engine.host)
 
@@ -273,7 +285,7 @@ def look_at(engine: Engine, shell: list[str], reference: str) -> NodeFacts:
 def test_real_engines_of_both_stores_are_read(engine: dict[Store, Engine], shell: list[str]) -> None:
     nodes = {store: look_at(one, shell, "app:1") for store, one in engine.items()}
     for store, node in nodes.items():
-        assert (node.error, node.store, node.complete, node.startable) == (None, str(store), True, True)
+        assert (node.error, node.store, node.complete) == (None, str(store), True)
         assert node.image and node.image.repo_tags == ("app:1",)
         assert {tag for one in node.others for tag in one.repo_tags} == {"app:1", "tiny:1"}
         assert node.free == {f"{engine[store].dir}/data": pytest.approx(shutil.disk_usage("/tmp").free, rel=0.2)}

@@ -17,11 +17,11 @@ import pytest
 from fdl_tasks.cluster.image import ImageRef
 from fdl_tasks.errors import Cancelled, ScriptError
 from fdl_tasks.hosts.fanout import Cancel
-from fdl_tasks.images import probe
 from fdl_tasks.images.facts import NodeFacts
 from fdl_tasks.images.identity import Proof
 from fdl_tasks.images.judge import SHELL, Ran
-from fdl_tasks.images.verify import Checked, Wish, render, tag, verify
+from fdl_tasks.images.verify import Checked, Wish, flawed, tag, verify
+from fdl_tasks.images.verify import look as script
 from fdl_tasks.scripts import Script, Scripts
 from fdl_tasks.testing import Completed, FakeHost
 from tests.images.making import make_image, make_node, sha
@@ -92,22 +92,27 @@ def wished(reference: str = "app:1", **fields: Any) -> Wish:
 def test_a_good_copy_is_inspected_created_and_started_and_nothing_is_left_or_pulled(box: Box) -> None:
     box.answers(GOOD)
     assert look(box) == Checked("node", Proof.ID, ran=RAN_WELL)
-    assert box.deeds() == ["image", "create", "run"]
+    assert box.deeds() == ["image", "run"] and [script.name for script in box.host.scripts] == ["images/verify.sh"]
+    made = box.calls()[1].split()
+    assert {"--rm", "--pull=never", "none", "--name"} <= set(made)
+    assert made[-6:] == ["/bin/sh", "--", "app:1", "-c", "exit", "0"]
+
+
+@pytest.mark.parametrize("code", [125, 126, 127])
+def test_where_the_program_did_not_start_one_more_container_is_made_and_removed(box: Box, code: int) -> None:
+    box.answers(GOOD | {"run*": f"exit {code}"})
+    assert look(box).ran == Ran(code, "")
+    assert box.deeds() == ["image", "run", "create"]
     made = [call.split() for call in box.calls() if call.split()[1] in ("create", "run")]
-    assert all({"--pull=never", "none", "--name"} <= set(words) for words in made)
-    assert "--rm" in made[1] and f"docker rm -f {made[0][made[0].index('--name') + 1]}" in box.calls()
-    assert made[1][-6:] == ["/bin/sh", "--", "app:1", "-c", "exit", "0"]
+    assert all({"--pull=never", "none"} <= set(words) for words in made) and "--rm" not in made[1]
+    names = [words[words.index("--name") + 1] for words in made]
+    assert len(set(names)) == 2 and {f"docker rm -f {name}" for name in names} <= set(box.calls())
 
 
-def test_a_node_that_nothing_was_sent_to_is_only_started(box: Box) -> None:
-    box.answers(GOOD)
-    node = make_node("node", SOURCE)
-    assert look(box, node=node, untouched=True).proof is Proof.ID
-    assert box.deeds() == ["run"]
-    for unproven in (make_node("n", SOURCE, complete=None), make_node("n", SOURCE, startable=False)):
-        box.host.scripts.clear()
-        look(box, node=unproven, untouched=True)
-        assert [script.name for script in box.host.scripts] == ["images/verify.sh", "images/exec.sh"]
+def test_a_program_that_ended_by_itself_had_a_container_and_no_other_is_made(box: Box) -> None:
+    box.answers(GOOD | {"run*": "exit 3"})
+    look(box)
+    assert box.deeds() == ["image", "run"]
 
 
 def test_the_way_in_is_the_one_that_the_probe_found(box: Box) -> None:
@@ -118,11 +123,27 @@ def test_the_way_in_is_the_one_that_the_probe_found(box: Box) -> None:
     assert look(box, node=make_node("n", docker=("sudo", "-n", "docker"))).error is None
 
 
-def test_a_copy_that_is_not_whole_is_an_error_and_is_not_started(box: Box) -> None:
-    box.answers(GOOD | {"create*": "echo 'content digest sha256:1: not found' >&2; exit 1"})
+def test_a_copy_that_is_not_whole_is_an_error_and_is_not_waited_for(box: Box) -> None:
+    lacking = "echo 'content digest sha256:1: not found' >&2; exit"
+    box.answers(GOOD | {"run*": f"{lacking} 125", "create*": f"{lacking} 1"})
     found = look(box)
-    assert found.error and "not found" in found.error and found.again and found.ran is None
-    assert "run" not in box.deeds()
+    assert found.error and "not found" in found.error and found.again and found.ran is None and found.hollow
+    assert box.deeds().count("run") == 1
+
+
+def test_a_copy_that_was_found_wanting_is_known_as_such() -> None:
+    nodes = {label: make_node(label, SOURCE, "containerd") for label in "abc"} | {"d": make_node("d", SOURCE)}
+    lacking, ill = Checked("x", Proof.ID, error="not found", again=True), Checked("x", error="boom", ran=Ran(1, "boom"))
+    full = Checked("x", Proof.ID, error="no space left on device")
+    found = flawed(nodes, {"a": lacking, "b": ill, "c": full, "d": lacking}, "b")
+    assert {label: (one.startable, one.complete, one.flaw) for label, one in found.items()} == {
+        "a": (False, False, "not found"),
+        "b": (False, True, "boom"),
+        "c": (False, True, "no space left on device"),
+        "d": (False, True, "not found"),
+    }
+    others = {"a": ill, "b": Checked("b", Proof.ID, ran=RAN_WELL), "c": Checked("c", error="gone")}
+    assert flawed(nodes, others, "b") == {}, "who did not answer, or whose program failed, has a copy all the same"
 
 
 def test_a_program_that_is_not_unpacked_yet_is_waited_for(box: Box) -> None:
@@ -200,7 +221,7 @@ def test_a_digest_that_no_tag_brings_back_is_pulled_once_or_is_an_error_that_say
     box.answers(deeds | {"pull*": "echo 'network is unreachable' >&2; exit 1"})
     found = look(box, wished(f"app@{sha(digest)}"), make_node("node", store=store))
     assert found.error and "network is unreachable" in found.error and "app:TAG" in found.error
-    assert (found.again, box.deeds()) == (False, ["image", "pull"])
+    assert (found.again, found.hollow, box.deeds()) == (False, False, ["image", "pull"])
     box.answers(deeds | {"pull*": f": >'{box.folder}/pulled'"})
     found = look(box, wished(f"app@{sha(digest)}"), make_node("node", store=store))
     assert found.error is None and "docker pull brought" in found.notes[0]
@@ -230,24 +251,15 @@ def test_an_answer_that_was_cut_off_is_an_error() -> None:
         verify(make_node("n"), FakeHost("n", Completed(137, "__FDL_IMAGE__ 2 {}\n", "", 0.1)), wished(), Cancel())
 
 
-PROBED = {"version*": """echo '{"Server":{"ApiVersion":"1.45"}}'""", "info*": "echo {}"}
 # An engine that goes on with what it was asked for when the client that asked is gone.
 MAKES = ": >'{0}/asked'; setsid sh -c \"sleep 1.2; : >'{0}/container'; : >'{0}/came'\"; exit 137"
 
 
-def script_of(deed: str) -> Script:
-    if deed == "probe":
-        return probe.render(Scripts(), ImageRef.parse("app:1"), None, prove=True, nonce="1")
-    values: dict[str, Any] = {"json": "{{json .}}"} if deed == "verify" else {"entrypoint": SHELL[0], "arguments": []}
-    return render(Scripts(), deed, ("docker",), image="app:1", container="fdl-probe-1", **values)
-
-
-@pytest.mark.parametrize("deed", ["probe", "verify", "exec"])
-def test_of_an_ended_script_no_container_stays_even_one_that_came_after_its_end(box: Box, deed: str) -> None:
+@pytest.mark.parametrize(("deed", "name"), [("run", "fdl-probe-1"), ("create", "fdl-probe-1-made")])
+def test_of_an_ended_script_no_container_stays_even_one_that_came_after_its_end(box: Box, deed: str, name: str) -> None:
     folder = box.folder
-    making = dict.fromkeys(("create*", "run*"), MAKES.format(folder))
-    box.answers(GOOD | PROBED | making | {"rm*": f"rm '{folder}/container'"})
-    process = box.start(script_of(deed))
+    box.answers(GOOD | {"run*": "exit 127", f"{deed}*": MAKES.format(folder), "rm*": f"rm '{folder}/container'"})
+    process = box.start(script(Scripts(), ("docker",), "app:1", SHELL, "1"))
     wait_for((folder / "asked").exists)
     assert process.stdout and process.stderr
     process.stdout.close()  # as when the connection is lost: nobody reads what the shell says of killed children
@@ -259,7 +271,7 @@ def test_of_an_ended_script_no_container_stays_even_one_that_came_after_its_end(
     wait_for((folder / "came").exists)
     wait_for(lambda: not (folder / "container").exists())
     assert (folder / "came").exists() and not (folder / "container").exists()
-    assert box.calls()[-1] == "docker rm -f fdl-probe-1"
+    assert box.calls()[-1] == f"docker rm -f {name}"
 
 
 def wait_for(holds: Callable[[], bool], seconds: float = 10) -> None:

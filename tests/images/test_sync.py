@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,16 +11,18 @@ import pytest
 from fdl_tasks.cluster.image import ImageRef
 from fdl_tasks.cluster.model import Recipe
 from fdl_tasks.errors import ConfigError, FdlError, ScriptError, Stage, TransportError, UsageError
+from fdl_tasks.images.probe import look
 from fdl_tasks.images.result import Fate, SyncReport
 from fdl_tasks.images.source import SourceError
-from fdl_tasks.images.sync import ensure_image, look, sync_image
+from fdl_tasks.images.sync import ensure_image, sync_image
 from fdl_tasks.outcome import Event, Kind
 from fdl_tasks.testing import Completed, fake_connect
 from tests.images.making import sha
-from tests.images.nodes import Node, ended, made_known, said, shown
+from tests.images.nodes import CONTAINERD, Node, ended, looked, made_known, said, shown
 
 LOST = TransportError(Stage.LOST, "the link broke")
-NOT_WHOLE = said(("IMAGE", json.dumps(shown("xyz"))), ("CREATED", "1 content digest not found"))
+NOT_WHOLE = looked(shown("xyz"), "125 content digest not found", "1 content digest not found")
+TOO_OLD = looked(shown("xyz"), "1 too old")
 
 
 def sync(root: Path, *nodes: Node, changes: Any = None, **how: Any) -> SyncReport:
@@ -43,9 +44,9 @@ def test_the_image_goes_from_the_node_that_has_it_to_all_others_and_is_looked_at
     report = sync(tmp_path, b, a, c)
     assert fates(report) == {"b": "synced", "a": "source", "c": "in-sync"}
     assert (report.source, report.reason, report.ok) == ("a", "every copy has the same content", True)
-    assert a.asked == ["probe", "exec", "ways", "send"]
-    assert b.asked == ["probe", "verify", "exec"]
-    assert c.asked == ["probe", "exec"]
+    assert a.asked == ["probe", "probe", "verify", "ways", "send"]
+    assert b.asked == ["probe", "verify"]
+    assert c.asked == ["probe", "probe", "verify"]
     synced = report.nodes["b"]
     assert (synced.mode, synced.transport, synced.bytes, synced.seconds) == ("full", "archive", 4 << 20, 2.0)
     assert (synced.address, synced.identity) == (f"10.77.0.{ord('b')}", "same id")
@@ -57,12 +58,12 @@ def test_when_all_have_it_nothing_is_sent_and_a_container_is_started_on_each(tmp
     report = sync(tmp_path, *nodes)
     assert fates(report) == {"a": "source", "b": "in-sync", "c": "in-sync"}
     assert report.plan and report.plan.todo == ()
-    assert all("exec" in node.asked and "send" not in node.asked and "ways" not in node.asked for node in nodes)
+    assert all(node.asked == ["probe", "verify"] and "BRIEF=1\n" in node.scripts[0].text for node in nodes)
 
 
 def test_a_source_whose_copy_does_not_start_yields_to_the_next_and_is_told(tmp_path: Path) -> None:
     a, b, c = Node("a", shown("xyz")), Node("b", shown("xyz")), Node("c")
-    a.odd["exec"] = [said(("RAN", "1 exec format error"))]
+    a.odd["verify"] = [looked(shown("xyz"), "1 exec format error")] * 2
     report = sync(tmp_path, a, b, c)
     assert fates(report) == {"a": "failed", "b": "source", "c": "synced"}
     assert "exec format error" in error(report, "a")
@@ -71,7 +72,7 @@ def test_a_source_whose_copy_does_not_start_yields_to_the_next_and_is_told(tmp_p
 
 def test_when_no_copy_starts_the_error_says_why_of_each(tmp_path: Path) -> None:
     a, b = Node("a", shown("xyz")), Node("b", shown("xyz"))
-    a.odd["exec"], b.odd["exec"] = [said(("RAN", "1 too old"))], [LOST, LOST]
+    a.odd["verify"], b.odd["verify"] = [TOO_OLD], [LOST, LOST]
     with pytest.raises(SourceError) as caught:
         sync(tmp_path, a, b, Node("c"))
     assert "no node has a copy that starts: a: " in caught.value.what
@@ -81,9 +82,9 @@ def test_when_no_copy_starts_the_error_says_why_of_each(tmp_path: Path) -> None:
 def test_those_in_sync_are_proven_beside_the_source_and_judged_again_by_it_where_their_probe_failed(
     tmp_path: Path,
 ) -> None:
-    bare = said(("RAN", "127 exec: /bin/sh: no such file or directory"))
+    bare = looked(shown("xyz"), '127 exec: "/bin/sh": no such file or directory', "0 abc")
     a, b, c = (Node(name, shown("xyz")) for name in "abc")
-    c.odd["exec"] = [bare]
+    c.odd["verify"] = [bare]
     report = sync(tmp_path, a, b, c)
     assert [report.nodes[name].status for name in "abc"] == [Fate.SOURCE, Fate.IN_SYNC, Fate.IN_SYNC]
     assert report.nodes["c"].notes == (), "the source has a shell, so a second look has to show one there too"
@@ -123,8 +124,8 @@ def test_all_of_it_is_sent_again_once_only(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "found",
     [
-        said(("IMAGE", json.dumps(shown("xyz"))), ("CREATED", "1 write /x: no space left on device")),
-        said(("IMAGE", json.dumps(shown("pqr"))), ("CREATED", "0 abc")),
+        looked(shown("xyz"), "125 no space left on device", "1 write /x: no space left on device"),
+        looked(shown("pqr")),
     ],
     ids=["full disk", "another image"],
 )
@@ -142,12 +143,37 @@ def test_what_was_sent_whole_is_not_sent_again(tmp_path: Path) -> None:
     assert len(a.jobs) == 1
 
 
-def test_a_copy_that_looked_right_and_is_not_whole_is_sent_anew(tmp_path: Path) -> None:
-    a, b = Node("a", shown("xyz")), Node("b", shown("xyz"))
-    unproven = b._probe().out.replace("__FDL_CREATED__ 5 0 abc\n", "")
-    b.odd["probe"], b.odd["verify"] = [Completed(0, unproven, "", 0.1)], [NOT_WHOLE]
-    report = sync(tmp_path, a, b)
+@pytest.mark.parametrize("head", ["", "blobs/ blobs/sha256/ blobs/sha256/aa"], ids=["unknown", "begins well"])
+def test_a_copy_that_looked_right_and_is_not_whole_is_sent_anew(tmp_path: Path, head: str) -> None:
+    a, b, c = (Node(name, shown("xyz")) for name in "abc")
+    a.info = b.info = c.info = CONTAINERD
+    b.odd["probe"] = [b._probe(brief=True), said(("ARCHIVE", head), *b.facts())]
+    b.odd["verify"] = [NOT_WHOLE]
+    report = sync(tmp_path, a, b, c)
     assert (report.nodes["b"].status, report.nodes["b"].mode, len(a.jobs)) == (Fate.SYNCED, "full", 1)
+    assert report.nodes["b"].transport == "archive" and "lacks content" in " ".join(report.nodes["b"].notes)
+    assert [node.asked for node in (a, b, c)] == [
+        ["probe", "verify", "probe", "ways", "send"],
+        ["probe", "verify", "probe", "verify"],
+        ["probe", "verify", "probe"],
+    ]
+
+
+def test_a_copy_of_a_graphdriver_store_that_is_not_whole_is_an_error_since_its_loader_mends_none(
+    tmp_path: Path,
+) -> None:
+    a, b = Node("a", shown("xyz")), Node("b", shown("xyz"))
+    b.odd["verify"] = [looked(shown("xyz"), "125 layer does not exist", "1 layer does not exist")]
+    assert "would not help" in error(sync(tmp_path, a, b), "b") and a.jobs == []
+
+
+def test_a_source_that_starts_and_cannot_be_saved_yields_to_the_next(tmp_path: Path) -> None:
+    a, b, c = Node("a", shown("xyz")), Node("b", shown("xyz")), Node("c")
+    a.info = b.info = CONTAINERD
+    a.odd["probe"] = [a._probe(brief=True), said(("ARCHIVE", "no suitable export target found"), *a.facts())]
+    report = sync(tmp_path, a, b, c)
+    assert fates(report) == {"a": "synced", "b": "source", "c": "synced"}, "and is healed"
+    assert "lacks content" in " ".join(report.nodes["a"].notes)
 
 
 def test_a_note_is_told_once_however_often_it_came_up(tmp_path: Path) -> None:
@@ -187,9 +213,8 @@ def test_a_node_that_cannot_be_asked_fails_alone(tmp_path: Path, answer: Complet
     [
         ("b", "probe", "b"),
         ("b", "verify", "b"),
-        ("b", "exec", "b"),
         ("d", "tag", "d"),
-        ("d", "exec", "d"),
+        ("d", "verify", "d"),
         ("a", "ways", "b"),
         ("a", "send", "b"),
     ],
@@ -232,7 +257,7 @@ def test_a_tag_is_enough_where_the_content_is(tmp_path: Path) -> None:
     a, b = Node("a", shown("xyz")), Node("b", None, [shown("xyz", tags=["other:1"])])
     report = sync(tmp_path, a, b)
     assert (report.nodes["b"].status, report.nodes["b"].mode, report.nodes["b"].bytes) == (Fate.SYNCED, "tag", 0)
-    assert b.asked == ["probe", "tag", "verify", "exec"]
+    assert b.asked == ["probe", "tag", "verify"]
     assert a.jobs == []
 
 
@@ -298,7 +323,7 @@ def test_a_plan_only_looks(tmp_path: Path) -> None:
     assert report.plan.todo[0].address == f"10.77.0.{ord('b')}"
     assert (list(report.nodes), report.ok) == (["c"], False)
     assert (a.asked, b.asked) == (["probe", "ways"], ["probe"])
-    assert all("PROVE=0" in node.scripts[0].text for node in (a, b))
+    assert all("BRIEF=0\n" in node.scripts[0].text for node in (a, b))
 
 
 def test_a_plan_tries_the_ways_and_a_target_without_one_is_an_error_of_it(tmp_path: Path) -> None:
@@ -344,7 +369,7 @@ def test_ensure_image_returns_when_every_node_has_it(tmp_path: Path) -> None:
 
 def test_ensure_image_fails_with_every_reason(tmp_path: Path) -> None:
     a, b, c = Node("a", shown("xyz")), Node("b"), Node("c")
-    b.odd["probe"], c.odd["exec"] = [LOST], [said(("RAN", "1 too old"))]
+    b.odd["probe"], c.odd["verify"] = [LOST], [TOO_OLD] * 2
     with pytest.raises(FdlError) as caught:
         ensure_image(made_known(tmp_path, a, b, c), "app:1", connect=fake_connect(a, b, c))
     assert "app:1 is not on every node" in caught.value.what
@@ -367,7 +392,7 @@ def test_look_tells_what_each_has_and_makes_no_container(tmp_path: Path) -> None
         ("b", None, True),
         ("c", None, False),
     ]
-    assert "PROVE=0" in a.scripts[0].text
+    assert "BRIEF=0\n" in a.scripts[0].text and a.asked == ["probe"]
 
 
 def test_who_waited_for_another_run_looks_again_and_sends_nothing_that_came_meanwhile(tmp_path: Path) -> None:

@@ -28,10 +28,10 @@ from fdl_tasks.images.verify import Wish, verify
 from fdl_tasks.outcome import Event, Kind
 from fdl_tasks.scripts import Scripts
 from fdl_tasks.testing import Completed, FakeHost, fake_connect, make_cluster
-from tests.images.making import make_image, make_node
-from tests.images.nodes import Node, ended, made_known, said, shown
+from tests.images.making import make_image, make_node, sha
+from tests.images.nodes import Node, ended, looked, made_known, shown
 
-NO_SHELL = said(("RAN", '127 exec: "/bin/sh": stat /bin/sh: no such file or directory: unknown'))
+NO_SHELL = '127 exec: "/bin/sh": stat /bin/sh: no such file or directory: unknown', "0 abc"
 
 
 def sync(root: Path, *nodes: Node, images: dict[str, Any] | None = None, **how: Any) -> SyncReport:
@@ -52,10 +52,10 @@ class Patient(Cancel):
 
 
 def test_a_program_that_is_not_there_yet_is_asked_for_every_five_seconds_and_24_times_at_most() -> None:
-    host, cancel = FakeHost("n", NO_SHELL), Patient()
+    host, cancel = FakeHost("n", looked({"Id": sha("app"), "RootFS": {}}, *NO_SHELL)), Patient()
     node = make_node("n", make_image("app"))
     wish = Wish(ImageRef.parse("app:1"), make_image("app"), source_ran=Ran(0, ""))
-    found = verify(node, host, wish, cancel, untouched=True)
+    found = verify(node, host, wish, cancel)
     assert (len(host.scripts), cancel.pauses) == (24, [5.0] * 23)
     assert found.error and found.error.endswith("(tried 24 times)")
 
@@ -65,12 +65,13 @@ def test_a_shell_that_the_source_has_is_not_waved_through_where_it_is_lacking(
 ) -> None:
     monkeypatch.setattr(Cancel, "pause", lambda self, seconds: None)
     a, b = Node("a", shown("xyz")), Node("b")
-    b.odd["exec"] = [NO_SHELL] * 48
+    without = looked(shown("xyz"), *NO_SHELL)
+    b.odd["verify"] = [without] * 48
     report = sync(tmp_path, a, b)
     assert report.nodes["b"].status == "failed"
     assert "(tried 24 times)" in (report.nodes["b"].error or "")
-    a.odd["exec"], c = [NO_SHELL], Node("c")
-    c.odd["exec"] = [NO_SHELL]
+    a.odd["verify"], c = [without], Node("c")
+    c.odd["verify"] = [without]
     assert sync(tmp_path, a, c).nodes["c"].status == "synced"
 
 
@@ -153,7 +154,7 @@ def test_a_second_pass_that_had_to_wait_keeps_what_the_first_has_brought(tmp_pat
     a.odd["send"] = [lambda: a._send(a.scripts[-1]), waited]
     report = sync(tmp_path, a, b, c)
     assert [str(node.status) for node in report.nodes.values()] == ["source", "synced", "synced"]
-    assert a.asked.count("send") == 2 and a.asked.count("probe") == 1
+    assert a.asked.count("send") == 2 and a.asked.count("probe") == 2, "a brief look and a whole one, once"
 
 
 @pytest.mark.parametrize(

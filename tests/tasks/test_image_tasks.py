@@ -173,7 +173,6 @@ def test_dry_run_prints_every_script_and_contacts_nobody(project: Project) -> No
         "# --- <source>: images/send.sh",
         "# --- <target>: images/load.sh",
         "# --- <target>: images/verify.sh",
-        "# --- <target>: images/exec.sh",
     ]
     assert calls(project) == []
 
