@@ -82,8 +82,9 @@ class Pair:
         """Whether the target has the source's image, whole, startable and fit to be a source itself."""
         here, there = facts(self.source, reference), facts(self.target, reference)
         saved = len(docker(self.target, "save", reference))
+        self.target.docker("run", "--rm", "--pull=never", "--network=none", reference, "true")
         return bool(
-            here.image and there.image and same(here.image, there.image) and there.complete and there.startable
+            here.image and there.image and same(here.image, there.image) and there.complete
             and saved > there.image.size
         )  # fmt: skip
 
