@@ -292,6 +292,13 @@ def test_what_a_name_meant_before_is_a_note_with_its_whole_id(tmp_path: Path) ->
     assert [note for note in report.nodes["b"].notes if sha("pqr") in note]
 
 
+def test_the_exec_probe_runs_once_on_each_node_and_never_in_the_old_image(tmp_path: Path) -> None:
+    a, b, c = Node("a", shown("xyz")), Node("b", shown("pqr", created="2020-01-01T00:00:00Z")), Node("c", shown("xyz"))
+    assert fates(sync(tmp_path, a, b, c)) == {"a": "source", "b": "synced", "c": "in-sync"}
+    assert [node.asked.count("verify") for node in (a, b, c)] == [1, 1, 1]
+    assert b.asked == ["probe", "probe", "verify"] and a.asked.index("verify") < a.asked.index("send")
+
+
 def test_without_python3_on_the_source_all_goes_by_a_file_and_the_report_says_so(tmp_path: Path) -> None:
     a, b = base_and_target()
     a.python = ""
