@@ -128,7 +128,7 @@ def _ordered(nodes: Sequence[NodeFacts], winners: Sequence[NodeFacts], reason: s
             hint="pull or build it on one node again, or name a source with an older image: --source NODE",
         )
     kinds = [node.store for node in nodes if not node.error]
-    ordered = sorted(whole, key=lambda node: (node.complete is None, -kinds.count(node.store)))
+    ordered = sorted(whole, key=lambda node: (-kinds.count(node.store), node.complete is None))
     return Choice(tuple(node.label for node in ordered), reason, refused)
 
 

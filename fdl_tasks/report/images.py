@@ -90,8 +90,10 @@ def images_table(nodes: Sequence[NodeFacts], mask: Mask, stream: TextIO | None) 
     """What each node has of the image."""
     rows = [_found(node, mask) for node in nodes]
     table = render(("node", "id", "content", "created", "complete", "store", "size", "about"), rows, stream)
-    having = sum(1 for node in nodes if node.image and not node.broken)
-    return f"{table}\n\n{having} of {plural(len(nodes), 'node')} have it whole"
+    having = [node for node in nodes if node.image and not node.broken]
+    unknown = sum(node.complete is None for node in having)
+    told = f"; of {unknown} only a container tells whether it is whole" if unknown else " whole"
+    return f"{table}\n\n{len(having)} of {plural(len(nodes), 'node')} have it{told}"
 
 
 def _found(node: NodeFacts, mask: Mask) -> tuple[str, ...]:

@@ -58,7 +58,8 @@ def test_both_stores_of_both_releases_are_told_apart(store: str, release: str) -
     node = parse((CASES / f"{store}-{release}-present.txt").read_text(), "node")
     assert (node.store, node.server[:2], node.error) == (store, release, None)
     assert node.api == {"26": (1, 45), "28": (1, 51)}[release]
-    assert (node.complete, node.broken, node.flaw) == (True, False, "")
+    known = None if store == "containerd" else True  # of a large image its archive's beginning tells nothing
+    assert (node.complete, node.broken, node.flaw) == (known, False, "")
     assert list(node.free) and min(node.free.values()) > 0 and {"gnu-tar", "tee-p", "bash"} <= node.tools
 
 
@@ -70,7 +71,7 @@ def test_a_record_without_its_layers_is_present_but_broken(release: str) -> None
     assert (node.complete, node.broken) == (False, True)
     assert "lacks content" in node.flaw
     healed = parse((CASES / f"containerd-{release}-healed.txt").read_text(), "node")
-    assert (healed.complete, healed.broken) == (True, False)
+    assert (healed.complete, healed.broken) == (None, False)
 
 
 def test_a_failed_load_leaves_nothing_in_a_graphdriver_store() -> None:
@@ -151,7 +152,7 @@ def test_an_engine_whose_info_fails_is_an_error_with_its_words() -> None:
 @pytest.mark.parametrize(
     ("archive", "manifest", "complete"),
     [
-        ("blobs/ blobs/sha256/ blobs/sha256/aa", None, True),
+        ("blobs/ blobs/sha256/ blobs/sha256/aa", None, None),
         ("blobs/ blobs/sha256/", None, None),
         ("", None, None),
         ("Error response from daemon: no suitable export target found for platform linux/amd64", None, False),

@@ -195,10 +195,10 @@ def archive(folder: Path, *names: str, big: bool = False) -> str:
 
 
 @pytest.mark.parametrize(
-    ("names", "big", "complete"), [("cl", False, True), ("c", False, False), ("", False, False), ("cl", True, True)]
+    ("names", "big", "complete"), [("cl", False, True), ("c", False, False), ("", False, False), ("cl", True, None)]
 )
 def test_in_a_containerd_store_the_beginning_of_the_archive_tells_completeness(
-    look: Look, tmp_path: Path, names: str, big: bool, complete: bool
+    look: Look, tmp_path: Path, names: str, big: bool, complete: bool | None
 ) -> None:
     saved = archive(tmp_path, *names, big=big)
     node = look(GOOD | {"info*": f"echo '{SNAPSHOTTER}'", "save?app:1": saved})
@@ -285,7 +285,8 @@ def look_at(engine: Engine, shell: list[str], reference: str) -> NodeFacts:
 def test_real_engines_of_both_stores_are_read(engine: dict[Store, Engine], shell: list[str]) -> None:
     nodes = {store: look_at(one, shell, "app:1") for store, one in engine.items()}
     for store, node in nodes.items():
-        assert (node.error, node.store, node.complete) == (None, str(store), True)
+        known = True if store is Store.GRAPHDRIVER else None  # its archive is larger than the part that is read
+        assert (node.error, node.store, node.complete) == (None, str(store), known)
         assert node.image and node.image.repo_tags == ("app:1",)
         assert {tag for one in node.others for tag in one.repo_tags} == {"app:1", "tiny:1"}
         assert node.free == {f"{engine[store].dir}/data": pytest.approx(shutil.disk_usage("/tmp").free, rel=0.2)}
