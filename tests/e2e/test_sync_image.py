@@ -168,7 +168,9 @@ def test_images_shows_what_every_node_has(site: ImageSite) -> None:
     assert {label: node["layers"] or None for label, node in nodes.items()} == site.layers("shown:1")
     assert nodes["c"]["complete"] is True and nodes["c"]["size"] == site.engines["c"].image("shown:1")["Size"]
     table = site.run("images", "--image", "shown:1").stdout
-    assert "2023-11-14" in table and built[7:19] in table and "2 of 3 nodes have it; of 1 only a container tells" in table
+    assert (
+        "2023-11-14" in table and built[7:19] in table and "2 of 3 nodes have it; of 1 only a container tells" in table
+    )
 
 
 def test_ensure_image_brings_it_and_what_follows_runs(site: ImageSite) -> None:
