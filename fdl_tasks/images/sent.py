@@ -32,7 +32,7 @@ class Sent:
     what may cure the error: all of it instead of a delta (``full``), a pass of its own because the others waited
     for it (``late``), the same once more because the login was dropped before it began (``drop``), the next address
     or, behind the last one, a pass of its own (``way``), the archive instead of a relay (``archive``), nothing
-    (``no``).
+    (``no``). ``final``: no other source could do better.
     """
 
     target: str
@@ -45,6 +45,7 @@ class Sent:
     mode: str = "full"
     notes: tuple[str, ...] = ()
     transport: str = "archive"
+    final: bool = False
 
     @property
     def whole_archive(self) -> bool:
@@ -162,7 +163,8 @@ def _after_load(known: Sent, code: int, end: End) -> Sent:
     if verdict.fault is None:
         return replace(known, error=end.error)
     cure: Retry = "archive" if by_relay else "full" if known.mode == "delta" else "no"
-    return replace(known, error=verdict.error, retry="no" if verdict.fault is Fault.DISK else cure)
+    full = verdict.fault is Fault.DISK
+    return replace(known, error=verdict.error, retry="no" if full else cure, final=full)
 
 
 def again(turn: Turn, sent: Sent, size: int) -> Turn | None:

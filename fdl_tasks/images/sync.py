@@ -18,13 +18,14 @@ from ..hosts.connect import Connect, connect
 from ..hosts.fanout import WIDTH, Cancel
 from ..outcome import Event, Kind, Progress, silent
 from ..scripts import Scripts
-from . import archive, judge, plan, result, source, transfer, transports, verify, ways
+from . import archive, judge, plan, result, source, transfer, transports, tree, verify
+from .courier import Courier, why
 from .facts import ImageFacts, NodeFacts
 from .nodes import Nodes, members
 from .plan import Plan, Step
 from .probe import alike, probe
 from .result import Fate, NodeOutcome, Round, SyncReport
-from .sent import Sent
+from .spread import spread
 from .verify import Checked, Wish
 from .wanted import wanted
 
@@ -66,7 +67,9 @@ def sync_image(
     (reference, exec_probe), by = wanted(cluster, image, recipe), transports.transport(transport)
     with Nodes(members(cluster, hosts), connect=connect, progress=progress, width=width) as nodes:
         scripts = scripts or Scripts()
-        run = _Run(cluster, nodes, reference, exec_probe, require_fabric, by, limits, scripts, progress, live, connect)
+        compress = cluster.images.compress
+        courier = Courier(nodes, reference, compress, require_fabric, limits, scripts, progress, live, connect)
+        run = _Run(nodes, reference, exec_probe, by, courier, scripts, progress)
         while not plan_only:
             with contextlib.suppress(transfer.Waited):
                 return run.sync(source)
@@ -104,25 +107,23 @@ def ensure_image(
 class _Run:
     """One sync: the nodes, and what is wanted of them."""
 
-    cluster: Cluster
     nodes: Nodes
     image: ImageRef
     exec_probe: tuple[str, ...]
-    require_fabric: bool
     transport: transports.Transport
-    limits: archive.Limits
+    courier: Courier
     scripts: Scripts
     progress: Progress
-    live: Progress
-    connect: Connect
 
     def plan(self, wanted: str | None) -> SyncReport:
         """What would be done, without doing it."""
         facts = self._probe()
         chosen = source.choose(list(facts.values()), wanted)
         found = self._planned(chosen.labels[0], facts)
-        _, routes = self._routes(found.source, [target for group in found.groups for target in group.targets], facts)
-        found = replace(found, steps=tuple(result.by(step, routes.get(step.target)) for step in found.steps))
+        targets = [target for group in found.groups for target in group.targets]
+        routes = self.courier.routes(found.source, targets, facts)
+        steps = [result.by(step, routes.get(step.target)) for step in found.steps]
+        found = replace(found, steps=tuple(tree.later(steps, found.source)))
         errors = {label: node.error for label, node in facts.items() if node.error}
         errors |= {step.target: step.error for step in found.steps if step.error}
         failed = {label: NodeOutcome(label, Fate.FAILED, error=why) for label, why in errors.items()}
@@ -160,10 +161,10 @@ class _Run:
         wish = Wish(self.image, _image(facts[found.source]), self.exec_probe, proven.ran)
         done = Round(errors={step.target: step.error for step in found.steps if step.error})
         self._tag(found, facts, done)
-        self._send([step for step in found.todo if step.mode != "tag"], found.source, facts, done)
+        had = [step.target for step in found.steps if step.target in found.in_sync and step.target in seen]
+        done.checked = {label: seen[label] for label in had if seen[label].settled}
+        self._send([step for step in found.todo if step.mode != "tag"], found.source, facts, wish, done)
         due = [step.target for step in found.steps if step.target not in done.errors]
-        known = [label for label in due if label in found.in_sync and label in seen]
-        done.checked = {label: seen[label] for label in known if seen[label].settled}
         done.checked |= self._verify([label for label in due if label not in done.checked], facts, wish)
         self._again(found, facts, wish, done)
         outcomes = self._outcomes(found, facts, proven, done)
@@ -189,58 +190,14 @@ class _Run:
             return verify.tag(facts[node.host], host, bases[node.host], name, self.scripts)
 
         for label, attempt in self.nodes.each(deed, bases).items():
-            tagged = attempt.value or judge.Tagged(_why(attempt.error))
+            tagged = attempt.value or judge.Tagged(why(attempt.error))
             done.note(label, *tagged.notes)
             done.fail(label, tagged.error)
 
-    def _send(self, steps: Sequence[Step], origin: str, facts: Mapping[str, NodeFacts], done: Round) -> None:
-        """Find the ways, and bring the image over them; a target without a way is an error of its own."""
-        pinned, routes = self._routes(origin, [step.target for step in steps], facts)
-        for label, route in routes.items():
-            done.note(label, *route.notes)
-            done.fail(label, route.error)
-        steps = [step for step in steps if step.target not in done.errors]
-        if not steps:
-            return
-        sending = archive.Sending(
-            facts[origin], str(self.image), facts, pinned, self.cluster.images.compress, judge.name_for(self.image),
-            limits=self.limits, yields=not done.sent,
-        )  # fmt: skip
-
-        def deed(node: Worker, host: Host, cancel: Cancel) -> dict[str, Sent]:
-            over = {step.target: routes[step.target].ways for step in steps}
-            return transfer.send(
-                host, sending, steps, over, scripts=self.scripts, progress=self.progress, live=self.live,
-                anew=lambda: self.connect(node, Cancel(), lambda text: None),
-            )  # fmt: skip
-
-        attempt = self.nodes.each(deed, [origin])[origin]
-        if isinstance(attempt.error, transfer.Waited):
-            raise attempt.error
-        done.sent |= attempt.value or {}
-        for step in steps:
-            error = done.sent[step.target].error if attempt.value else _why(attempt.error)
-            done.fail(step.target, error)
-
-    def _routes(
-        self, origin: str, targets: Sequence[str], facts: Mapping[str, NodeFacts]
-    ) -> tuple[str, dict[str, ways.Route]]:
-        peers = {
-            label: ways.peer(self.nodes.workers[label], self.nodes.hosts[label], aes="aes" in facts[label].tools)
-            for label in (origin, *targets)
-        }
-        asked = [ways.candidates(peers[origin], peers[label], require_fabric=self.require_fabric) for label in targets]
-        pinned = ways.known_hosts([peers[label] for label in targets])
-        if not targets:
-            return pinned, {}
-
-        def deed(node: Worker, host: Host, cancel: Cancel) -> dict[str, ways.Route]:
-            self.progress(Event(node.host, Kind.STATE, "trying the ways"))
-            return ways.find_routes(host, asked, pinned, cancel, self.scripts)
-
-        attempt = self.nodes.each(deed, [origin])[origin]
-        failed = {label: ways.Route(label, error=f"the source {origin}: {_why(attempt.error)}") for label in targets}
-        return pinned, attempt.value or failed
+    def _send(
+        self, steps: Sequence[Step], origin: str, facts: Mapping[str, NodeFacts], wish: Wish, done: Round
+    ) -> None:
+        spread(self.courier, steps, origin, facts, done, lambda labels: self._verify(labels, facts, wish))
 
     def _verify(self, labels: Iterable[str], facts: Mapping[str, NodeFacts], wish: Wish) -> dict[str, Checked]:
         def deed(node: Worker, host: Host, cancel: Cancel) -> Checked:
@@ -249,7 +206,7 @@ class _Run:
             return verify.verify(facts[node.host], host, wish, cancel, scripts=self.scripts, tell=tell)
 
         found = self.nodes.each(deed, labels)
-        return {label: one.value or Checked(label, error=_why(one.error)) for label, one in found.items()}
+        return {label: one.value or Checked(label, error=why(one.error)) for label, one in found.items()}
 
     def _tell(self, label: str, text: str) -> None:
         self.progress(Event(label, Kind.STATE, text))
@@ -264,7 +221,7 @@ class _Run:
         ]
         for step in steps:
             done.note(step.target, step.why)
-        self._send([step for step in steps if not step.error], found.source, facts, done)
+        self._send([step for step in steps if not step.error], found.source, facts, wish, done)
         due = [step.target for step in steps if not step.error and step.target not in done.errors]
         done.checked |= self._verify(due, facts, wish)
 
@@ -280,7 +237,3 @@ def _image(node: NodeFacts) -> ImageFacts:
     if node.image is None:
         raise ValueError(f"{node.label} does not have the image")
     return node.image
-
-
-def _why(error: Exception | None) -> str:
-    return str(error) if isinstance(error, FdlError) else f"{type(error).__name__}: {error}"

@@ -1,0 +1,85 @@
+"""Brings an image from one node to its targets: finds the ways, and sends over them; spec/sync-image.md, 4 and 5."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..cluster.image import ImageRef
+from ..errors import FdlError
+from ..hosts.base import Host
+from ..hosts.connect import Connect
+from ..hosts.fanout import Cancel
+from ..outcome import Event, Kind, Progress
+from ..scripts import Scripts
+from . import archive, judge, transfer, ways
+from .facts import NodeFacts
+from .nodes import Nodes
+from .plan import Step
+from .sent import Sent
+
+Facts = Mapping[str, NodeFacts]
+Routes = dict[str, ways.Route]
+
+
+@dataclass(frozen=True)
+class Courier:
+    """What a run brings an image with, whoever sends."""
+
+    nodes: Nodes
+    image: ImageRef
+    compress: str
+    require_fabric: bool
+    limits: archive.Limits
+    scripts: Scripts
+    progress: Progress
+    live: Progress
+    connect: Connect
+
+    def routes(self, origin: str, targets: Sequence[str], facts: Facts) -> Routes:
+        """How each target is reached from ``origin``; nothing is sent."""
+        if not targets:
+            return {}
+        attempt = self.nodes.each(lambda node, host, cancel: self._find(host, targets, facts, cancel)[1], [origin])
+        error = f"the source {origin}: {why(attempt[origin].error)}"
+        return attempt[origin].value or {label: ways.Route(label, error=error) for label in targets}
+
+    def bring(
+        self, host: Host, steps: Sequence[Step], facts: Facts, cancel: Cancel, *, yields: bool
+    ) -> tuple[Routes, dict[str, Sent]]:
+        """The routes from ``host`` to the targets, and what became of those that have one.
+
+        Raises:
+            FdlError: the ways could not be tried.
+            Waited: ``yields``, and another run was sending the image from there meanwhile.
+        """
+        pinned, routes = self._find(host, [step.target for step in steps], facts, cancel)
+        steps = [step for step in steps if not routes[step.target].error]
+        if not steps:
+            return routes, {}
+        sending = archive.Sending(
+            facts[host.label], str(self.image), facts, pinned, self.compress, judge.name_for(self.image),
+            limits=self.limits, yields=yields,
+        )  # fmt: skip
+        sent = transfer.send(
+            host, sending, steps, {step.target: routes[step.target].ways for step in steps},
+            scripts=self.scripts, progress=self.progress, live=self.live,
+            anew=lambda: self.connect(self.nodes.workers[host.label], Cancel(), lambda text: None),
+        )  # fmt: skip
+        return routes, sent
+
+    def _find(self, host: Host, targets: Sequence[str], facts: Facts, cancel: Cancel) -> tuple[str, Routes]:
+        """The text of the pins, and the routes."""
+        peers = {
+            label: ways.peer(self.nodes.workers[label], self.nodes.hosts[label], aes="aes" in facts[label].tools)
+            for label in (host.label, *targets)
+        }
+        origin = peers[host.label]
+        asked = [ways.candidates(origin, peers[label], require_fabric=self.require_fabric) for label in targets]
+        pinned = ways.known_hosts([peers[label] for label in targets])
+        self.progress(Event(host.label, Kind.STATE, "trying the ways"))
+        return pinned, ways.find_routes(host, asked, pinned, cancel, self.scripts)
+
+
+def why(error: Exception | None) -> str:
+    return str(error) if isinstance(error, FdlError) else f"{type(error).__name__}: {error}"

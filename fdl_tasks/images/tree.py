@@ -1,0 +1,58 @@
+"""Who gets the image from whom: with many targets, those that have it by now send it on (pure).
+
+A relay sends from any node whose copy is proven. The archive's plan is made for the first source: it alone sends that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from .facts import NodeFacts
+from .plan import Step
+
+WIDTH = 8  # targets that one node serves at once; up to so many there is one source and one wave
+LATER = "gets it after the first nodes, from one of these or from {source}"
+Shares = dict[str, list[Step]]
+
+
+def wave(
+    steps: Sequence[Step],
+    source: str,
+    others: Sequence[str] = (),
+    alone: Collection[str] = (),
+    *,
+    first: bool = True,
+    width: int = WIDTH,
+) -> Shares:
+    """Who sends to whom now, by sender; a step that is in no share waits for the next wave.
+
+    Args:
+        steps: what is still to be sent.
+        others: nodes beside ``source`` whose copies are proven, and that can send.
+        alone: targets that another sender could not serve: the source does.
+        first: nothing was sent yet. Later, without ``others``, the source sends all that is left at once.
+    """
+    own = [step for step in steps if step.transport != "relay" or step.target in alone]
+    rest = [step for step in steps if step not in own]
+    if len(rest) <= width if first else not others:
+        return {source: list(steps)}
+    if not others:
+        return {source: rest[:width]}
+    senders = [*([] if own else [source]), *others]
+    shares = {source: own} | {label: rest[at :: len(senders)][:width] for at, label in enumerate(senders)}
+    return {label: share for label, share in shares.items() if share}
+
+
+def sends(node: NodeFacts) -> bool:
+    """Whether a node with a proven copy can send it on."""
+    return node.store == "containerd" and node.programs
+
+
+def later(steps: Sequence[Step], source: str, width: int = WIDTH) -> list[Step]:
+    """The planned steps; who is not in the first wave has a note that says so."""
+    due = [step for step in steps if step.sends and not step.error]
+    now = {step.target for share in wave(due, source, width=width).values() for step in share}
+    waits = {step.target for step in due} - now
+    note = LATER.format(source=source)
+    return [replace(step, notes=(*step.notes, note)) if step.target in waits else step for step in steps]
