@@ -35,7 +35,6 @@ def spread(
     facts: Facts,
     done: Round,
     prove: Prove,
-    width: int = tree.WIDTH,
 ) -> None:
     """Bring the image to the target of every step; ``done`` tells what became of each.
 
@@ -43,7 +42,6 @@ def spread(
 
     Args:
         done: whose copies are proven already; they send as well, when there is more than one node can serve.
-        width: targets that one node serves at once.
 
     Raises:
         Waited: another run was sending the image from the source, and nothing was sent.
@@ -51,7 +49,7 @@ def spread(
     """
     waves, rest, first = _Waves(courier, source, dict(facts), done), list(steps), True
     while rest:
-        shares = tree.wave(rest, source, waves.senders(), waves.alone, first=first, width=width)
+        shares = tree.wave(rest, source, waves.senders(), waves.alone, first=first, width=tree.WIDTH)
         served = waves.send(shares)
         rest, first = [step for step in rest if step.target not in served], False
         if rest:

@@ -23,7 +23,7 @@ def wave(
     alone: Collection[str] = (),
     *,
     first: bool = True,
-    width: int = WIDTH,
+    width: int,
 ) -> Shares:
     """Who sends to whom now, by sender; a step that is in no share waits for the next wave.
 
@@ -49,10 +49,10 @@ def sends(node: NodeFacts) -> bool:
     return node.store == "containerd" and node.programs
 
 
-def later(steps: Sequence[Step], source: str, width: int = WIDTH) -> list[Step]:
+def later(steps: Sequence[Step], source: str) -> list[Step]:
     """The planned steps; who is not in the first wave has a note that says so."""
     due = [step for step in steps if step.sends and not step.error]
-    now = {step.target for share in wave(due, source, width=width).values() for step in share}
+    now = {step.target for share in wave(due, source, width=WIDTH).values() for step in share}
     waits = {step.target for step in due} - now
     note = LATER.format(source=source)
     return [replace(step, notes=(*step.notes, note)) if step.target in waits else step for step in steps]

@@ -100,9 +100,9 @@ class ImageSite(Site):
         ]
         return self.write(**top)
 
-    def make(self, label: str, *, store: Store, release: Release = Release.D26, disk: str = "", **options: Any) -> None:
-        """A node beside the usual ones, with an engine of that kind; ``options`` are the lab's for a node."""
-        self._start({label: {"store": store, "release": release, "disk": disk}}, **options)
+    def make(self, *labels: str, store: Store, release: Release = Release.D26, disk: str = "", **options: Any) -> None:
+        """Nodes beside the usual ones, with engines of that kind; ``options`` are the lab's for a node."""
+        self._start({label: {"store": store, "release": release, "disk": disk} for label in labels}, **options)
 
     def _start(self, kinds: Mapping[str, Mapping[str, Any]], **options: Any) -> None:
         for label in kinds:

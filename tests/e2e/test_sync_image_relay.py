@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.image_runs import does, nodes_of, nothing_left
 from tests.e2e.image_site import ImageSite, image_site
 from tests.e2e.site import eventually
 from tests.lab.engine import Store
@@ -23,7 +24,6 @@ from tests.lab.releases import Release
 pytestmark = pytest.mark.docker
 MB = 1_000_000
 SPARE = 200_000  # bytes that a target may get beside the layers it lacks
-PASSED_ON = 'exec /lab/engine/docker "$@"'
 
 
 @pytest.fixture(scope="module")
@@ -38,41 +38,6 @@ def site(lab: Lab) -> ImageSite:
 @pytest.fixture(autouse=True)
 def _own_label(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLODL_HOST_NAME", "ctrl")
-
-
-def nodes_of(report: dict[str, Any], *fields: str) -> dict[str, Any]:
-    found = {label: tuple(node[field] for field in fields) for label, node in report["nodes"].items()}
-    return {label: values[0] if len(fields) == 1 else values for label, values in found.items()}
-
-
-def left(site: ImageSite) -> dict[str, list[str]]:
-    """What a relay may leave on the nodes in use: processes, directories, names."""
-    found = {}
-    for label in site.used:
-        node, engine = site.nodes[label], site.engines[label]
-        folders = node.exec("find", "/tmp", "-mindepth", "1").stdout.split()
-        found[label] = [*node.processes(), *folders, *(name for name in engine.names() if "/fdl-" in name)]
-    return {label: things for label, things in found.items() if things}
-
-
-def nothing_left(site: ImageSite) -> bool:
-    assert eventually(lambda: not left(site), 8), left(site)
-    return True
-
-
-@contextlib.contextmanager
-def does(site: ImageSite, label: str, program: str, script: str) -> Iterator[None]:
-    """That node's program is this script; what that does not end it passes on."""
-    node = site.nodes[label]
-    on = PASSED_ON if program == "docker" else f'exec /usr/bin/{program} "$@"'
-    node.stand_in(program, f"#!/bin/bash\n{script}\n{on}\n")
-    try:
-        yield
-    finally:
-        if program == "docker":
-            node.stand_in("docker", f"#!/bin/sh\n{PASSED_ON}\n")
-        else:
-            node.path(f"/lab/bin/{program}").unlink()
 
 
 @dataclass

@@ -113,7 +113,7 @@ class Node(FakeHost):
         return said(("TAGGED", "0 "), ("BEFORE", ""))
 
     def _ways(self) -> Completed:
-        return said(*(("WAY", f"{number} 0 ") for number in range(20)))
+        return said(*(("WAY", f"{number} 0 ") for number in range(99)))
 
     def _send(self, script: Script) -> Completed:
         found = re.search(r"^FDL_JOB=(.*)$", script.text, re.MULTILINE)
