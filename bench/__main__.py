@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.lab.system import LabError
 
-from . import boxes, cores, downloads, images, listing, once, sweep, uptodate
+from . import boxes, cores, downloads, images, listing, once, sweep, tree, uptodate
 from .measure import ROOT, BenchError, LeftOut, say
 from .page import page, put
 from .rows import Group
@@ -41,6 +41,7 @@ PARTS: Mapping[str, Part] = {
     "archive": Part(images.by_archive, 5),
     "relay": Part(images.by_relay, 5),
     "in-sync": Part(images.in_sync, 7),
+    "tree": Part(tree.measure, 3),
 }
 
 

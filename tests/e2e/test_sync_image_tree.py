@@ -21,7 +21,7 @@ from tests.lab.releases import Release
 pytestmark = pytest.mark.docker
 MB = 1_000_000
 TARGETS = [f"t{number}" for number in range(1, 12)]
-NARROW = f"import fdl_tasks.images.tree as tree; tree.WIDTH = 2; {PROGRAM}"
+NARROW = "import fdl_tasks.images.tree as tree; tree.WIDTH = {}; " + PROGRAM
 HANGS_WHEN_IT_SENDS = """
 case " $* " in *" push "*)
     [ ! -e /run/first ] || { touch /run/second; exec sleep 1000; }
@@ -45,7 +45,7 @@ def site(lab: Lab) -> Iterator[ImageSite]:
 def _narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     """A node serves two others at once, so that a few nodes are many."""
     monkeypatch.setenv("FLODL_HOST_NAME", "ctrl")
-    monkeypatch.setattr("tests.e2e.site.PROGRAM", NARROW)
+    monkeypatch.setattr("tests.e2e.site.PROGRAM", NARROW.format(2))
 
 
 def sent(site: ImageSite, label: str) -> int:
@@ -83,6 +83,24 @@ def test_most_of_the_bytes_do_not_come_from_the_source(site: ImageSite) -> None:
     assert all(site.starts(label, "many-t:1") for label in TARGETS[-2:])
     assert senders(report) == {"t4": "t1", "t5": "t2", "t7": "t1", "t8": "t2", "t10": "t1", "t11": "t2"}
     assert 5 * size < sent(site, "a") - before < 5.5 * size, "of eleven"
+    assert nothing_left(site)
+
+
+def test_an_attested_image_is_sent_on_where_the_engine_can_and_else_comes_from_the_source(
+    site: ImageSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Docker 28 pushes what it pulled as its platform's manifest alone, Docker 26 not at all."""
+    monkeypatch.setattr("tests.e2e.site.PROGRAM", NARROW.format(1))
+    site.use("b", "t1", "t9", "t10", "t11", "t2", "t3", "t4", "t5")  # t1 is of Docker 26, t9 to t11 of Docker 28
+    site.build("b", "attested-t:1", [1000], attested=True)
+    report = site.json("sync-image", "--image", "attested-t:1")
+    assert set(nodes_of(report, "status", "transport").values()) == {("source", None), ("synced", "relay")}
+    assert senders(report) == {"t11": "t9", "t3": "t9", "t4": "t10", "t5": "t11"}
+    identity = nodes_of(report, "identity")
+    assert (identity["t9"], identity["t11"], identity["t5"]) == ("same id", "same content", "same content")
+    assert all(site.starts(label, "attested-t:1") for label in ("t11", "t5"))
+    note = report["nodes"]["t10"]["notes"][0]
+    assert note.startswith("t1 could not send it on (the source failed: docker push ended with 1"), note
     assert nothing_left(site)
 
 
