@@ -39,10 +39,10 @@ def measure(folder: Path, rounds: int) -> Group:
             Row(f"{width} at once", "s", [ran.wall for ran in tree], peer, Judged.RATIO, LIMIT if width == 8 else None)
             for width, tree in zip(WIDTHS, trees, strict=True)
         ),
-        f"every node sends {UPLINK / MB:g} MB/s and no more (`tc … tbf`), so that a source is slow beside its targets as "
-        "it is with many of them on a real network; what the waves cost besides, ways, programs and proofs, is this "
-        "one machine's, which does it for all nodes. Containerd stores, by the relay; the image is removed from the "
-        "targets before each run",
+        f"every node sends {UPLINK / MB:g} MB/s and no more (`tc … tbf`): a source with many targets has no more for "
+        "each on a real network either. What the waves cost besides, ways, programs and proofs, is this one machine's, "
+        "which does it for all nodes. Containerd stores, by the relay; the image is removed from the targets before "
+        "each run",
     )
 
 

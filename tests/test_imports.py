@@ -78,6 +78,7 @@ PURE = [
     "images.sent",
     "images.source",
     "images.transports",
+    "images.tree",
     "outcome",
     "sizes",
 ]

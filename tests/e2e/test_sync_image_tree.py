@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 import signal
+import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,12 +17,14 @@ import pytest
 from tests.e2e.image_runs import does, nodes_of, nothing_left
 from tests.e2e.image_site import ImageSite, image_site
 from tests.e2e.site import PROGRAM, eventually
+from tests.images.registry import Registry, registry
 from tests.lab.engine import Store
 from tests.lab.lab import Lab
 from tests.lab.releases import Release
 
 pytestmark = pytest.mark.docker
 MB = 1_000_000
+THERE = 24568  # the port of a registry on a node
 TARGETS = [f"t{number}" for number in range(1, 12)]
 NARROW = "import fdl_tasks.images.tree as tree; tree.WIDTH = {}; " + PROGRAM
 HANGS_WHEN_IT_SENDS = """
@@ -142,3 +147,30 @@ def test_ended_by_the_user_in_the_second_wave_it_leaves_nothing_anywhere(site: I
         assert nothing_left(site)
     assert process.returncode == 130
     assert "Traceback" not in err and "may be left" not in err
+
+
+def test_what_a_registry_brought_by_its_digest_is_in_sync(site: ImageSite, tmp_path: Path) -> None:
+    site.use("a", "b", "c", "d")
+    built = site.build("a", "pulled-t:1", [1000])
+    archive = tmp_path / "image.tar"
+    site.engines["a"].docker("save", "-o", archive, "pulled-t:1")
+    with registry(archive) as served:
+        assert served.digest == built
+        for label in "bcd":
+            pulled_from(site, label, served, "pulled-t:1")
+    report = site.json("sync-image", "--image", "pulled-t:1")
+    assert nodes_of(report, "status", "identity") == {
+        "a": ("source", "same id"), "b": ("in-sync", "same id"),
+        "c": ("in-sync", "same content"), "d": ("in-sync", "same content"),
+    }  # fmt: skip
+
+
+def pulled_from(site: ImageSite, label: str, served: Registry, name: str) -> None:
+    """That node pulls the registry's image by its digest, through ssh, and gives it that name."""
+    place = f"127.0.0.1:{THERE}"
+    auth = json.dumps({"auths": {place: {"auth": served.auth.removeprefix("Basic ")}}})
+    image = f"{place}/app@{served.digest}"
+    script = 'trap "rm -r /tmp/registry" EXIT; mkdir /tmp/registry; printf %s "$1" >/tmp/registry/config.json; '
+    script += 'docker --config /tmp/registry pull -q "$2" && docker tag "$2" "$3"'
+    words = [*site.lab.ssh_argv(site.nodes[label]), shlex.join(["sh", "-c", script, "sh", auth, image, name])]
+    subprocess.run(["ssh", "-R", f"{place}:127.0.0.1:{served.port}", *words], check=True, capture_output=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -148,3 +149,29 @@ def test_a_plan_says_who_gets_it_later(tmp_path: Path) -> None:
     notes = {step.target: step.notes for step in report.plan.steps}
     assert notes.pop("t9") == (tree.LATER.format(source="s"),)
     assert set(notes.values()) == {()}
+
+
+def test_only_the_first_pass_yields_to_another_run(tmp_path: Path) -> None:
+    nodes = fleet(11)
+    sync(tmp_path, nodes)
+    yields = {
+        label: ["FDL_YIELD=1\n" in script.text for script in node.scripts if script.name == "images/send.sh"]
+        for label, node in nodes.items()
+    }
+    assert {label: found for label, found in yields.items() if found} == {
+        "s": [True, False], "t1": [False], "t2": [False],
+    }  # fmt: skip
+
+
+def test_a_copy_of_equal_content_is_sent_on_by_the_name_that_its_own_docker_has_for_it(tmp_path: Path) -> None:
+    nodes = fleet(10)
+    other = {**shown("xyz"), "Id": sha("other")}
+    nodes["t1"].odd["verify"] = [said(("IMAGE", json.dumps(other)), ("CREATED", "0 abc"))]
+    before = nodes["t1"]._probe()
+    after = before.out.replace(
+        said(*Node("t1")._facts()).out.splitlines()[0], f"__FDL_IMAGE__ {len(json.dumps(other))} {json.dumps(other)}"
+    )
+    nodes["t1"].odd["probe"] = [before, replace(before, out=after)]
+    assert sync(tmp_path, nodes).ok
+    assert nodes["t1"].asked == ["probe", "verify", "exec", "probe", "ways", "send"]
+    assert nodes["t1"].jobs[0]["vouched"] == [sha("other")]
