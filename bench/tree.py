@@ -16,9 +16,9 @@ from .lab import lab_here
 from .measure import BenchError, Program, Ran, alternate, run
 from .rows import Group, Judged, Row
 
-SOURCE, TARGETS = "n0", [f"n{number}" for number in range(1, 13)]
+SOURCE, TARGETS = "n0", [f"n{number}" for number in range(1, 17)]
 UPLINK = 8e6  # bytes a second of every node: what a source can send is bounded, as by a network card
-IMAGE, LAYERS = "bench:1", [5_000_000] * 4
+IMAGE, LAYERS = "bench:1", [4_000_000] * 4
 STAR, WIDTHS = 99, (8, 2)
 NARROW = "import fdl_tasks.images.tree as tree; tree.WIDTH = {}; from fdl_tasks.tasks.program import main; main()"
 LIMIT = 0.9
