@@ -45,9 +45,12 @@ class Courier:
         return attempt[origin].value or {label: ways.Route(label, error=error) for label in targets}
 
     def bring(
-        self, host: Host, steps: Sequence[Step], facts: Facts, cancel: Cancel, *, yields: bool
+        self, host: Host, steps: Sequence[Step], facts: Facts, cancel: Cancel, *, yields: bool, alone: bool
     ) -> tuple[Routes, dict[str, Sent]]:
         """The routes from ``host`` to the targets, and what became of those that have one.
+
+        Args:
+            alone: as ``transfer.send`` takes it.
 
         Raises:
             FdlError: the ways could not be tried.
@@ -64,7 +67,7 @@ class Courier:
         sent = transfer.send(
             host, sending, steps, {step.target: routes[step.target].ways for step in steps},
             scripts=self.scripts, progress=self.progress, live=self.live,
-            anew=lambda: self.connect(self.nodes.workers[host.label], Cancel(), lambda text: None),
+            anew=lambda: self.connect(self.nodes.workers[host.label], Cancel(), lambda text: None), alone=alone,
         )  # fmt: skip
         return routes, sent
 

@@ -50,7 +50,7 @@ def spread(
     waves, rest, first = _Waves(courier, source, dict(facts), done), list(steps), True
     while rest:
         shares = tree.wave(rest, source, waves.senders(), waves.alone, first=first, width=tree.WIDTH)
-        served = waves.send(shares)
+        served = waves.send(shares, soon=first and sum(map(len, shares.values())) < len(rest))
         rest, first = [step for step in rest if step.target not in served], False
         if rest:
             waves.proven(prove(label for label in served if label not in done.errors))
@@ -72,38 +72,51 @@ class _Waves:
         good = [label for label, checked in self.done.checked.items() if not checked.error]
         return [label for label in good if label not in self.useless and tree.sends(self.facts[label])]
 
-    def send(self, shares: tree.Shares) -> list[str]:
-        """One wave, all senders side by side. Those whose turn it was: all but whom the source is to serve yet."""
+    def send(self, shares: tree.Shares, *, soon: bool) -> list[str]:
+        """One wave, all senders side by side. Those whose turn it was: all but whom the source is to serve yet.
+
+        A wave ends with its last target. So who is too slow for the others is left for a later one by all but the
+        source, and by that one when others wait (``soon``).
+        """
         yields = not self.done.sent and len(shares) == 1
 
         def deed(node: Worker, host: Host, cancel: Cancel) -> Brought:
             steps = shares[node.host]
             if node.host != self.source:  # what the archive may leave out was found out for the source
                 steps = [replace(step, instead=None) for step in steps]
-            return self.courier.bring(host, steps, self.facts, cancel, yields=yields)
+            alone = node.host == self.source and not soon
+            return self.courier.bring(host, steps, self.facts, cancel, yields=yields, alone=alone)
 
         served = list[str]()
         for origin, attempt in self.courier.nodes.each(deed, shares).items():
             if isinstance(attempt.error, Waited):
                 raise attempt.error
-            served += self._served(origin, shares[origin], attempt)
+            served += self._served(origin, shares[origin], attempt, soon)
         return served
 
-    def _served(self, origin: str, steps: Sequence[Step], attempt: Attempt[Brought]) -> list[str]:
+    def _served(self, origin: str, steps: Sequence[Step], attempt: Attempt[Brought], soon: bool) -> list[str]:
         routes, sent = attempt.value or ({}, {})
         served = list[str]()
         for label in [step.target for step in steps]:
             found, route = sent.get(label), routes.get(label)
             error = found.error if found else route.error if route else f"{origin}: {why(attempt.error)}"
-            if origin != self.source and error and not (found and found.final):
+            if error and self._left(origin, found, soon):
                 self.alone.add(label)
-                self.done.note(label, f"{origin} could not send it on ({error}), so {self.source} was to")
+                late = f"{error}, so it was left for later"
+                other = f"{origin} could not send it on ({error}), so {self.source} was to"
+                self.done.note(label, late if origin == self.source else other)
                 continue
             served.append(label)
             self._record(origin, label, route, found, error)
         if not served:
             self.useless.add(origin)
         return served
+
+    def _left(self, origin: str, found: Sent | None, soon: bool) -> bool:
+        """Whether the source is to serve a target that this one did not."""
+        if origin == self.source:
+            return soon and found is not None and found.retry in ("late", "way")
+        return found is None or not found.final
 
     def _record(self, origin: str, label: str, route: Route | None, found: Sent | None, error: str | None) -> None:
         self.done.note(label, *(route.notes if route else ()))

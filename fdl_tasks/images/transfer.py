@@ -45,6 +45,7 @@ def send(
     progress: Progress = silent,
     live: Progress = silent,
     anew: Callable[[], Host] | None = None,
+    alone: bool = True,
 ) -> dict[str, Sent]:
     """Bring the image to the target of every step, from ``host``, the source; every target has an outcome.
 
@@ -54,6 +55,7 @@ def send(
         progress: gets a sentence every tenth of the way, and notes.
         live: gets a sentence every second, for a terminal.
         anew: another connection to the source, to clean up there after Ctrl-C.
+        alone: whether a target that was too slow for the others gets a pass of its own here, after them.
 
     Raises:
         Cancelled: the user ended the run.
@@ -62,7 +64,7 @@ def send(
     scripts, turns = scripts or Scripts(), [Turn(step, tuple(ways[step.target])) for step in steps]
     sending = replace(sending, relays=any(step.transport == "relay" for step in steps))
     try:
-        return _send(host, sending, turns, scripts, progress, live)
+        return _send(host, sending, turns, scripts, progress, live, alone)
     except Cancelled:
         if anew and (left := clean_soon(anew, host.label, sending, scripts)):
             progress(Event(host.label, Kind.NOTE, left))
@@ -70,7 +72,13 @@ def send(
 
 
 def _send(
-    host: Host, sending: Sending, turns: Sequence[Turn], scripts: Scripts, progress: Progress, live: Progress
+    host: Host,
+    sending: Sending,
+    turns: Sequence[Turn],
+    scripts: Scripts,
+    progress: Progress,
+    live: Progress,
+    alone: bool,
 ) -> dict[str, Sent]:
     sent = dict[str, Sent]()
     if not sending.streams:
@@ -83,7 +91,8 @@ def _send(
         sending = replace(sending, yields=False)
         turns = [turn for turn in turns if turn not in batch]
         for turn in batch:
-            if following := again(turn, found[turn.target], sending.size):
+            following = again(turn, found[turn.target], sending.size)
+            if following and (alone or not following.alone):
                 progress(Event(turn.target, Kind.NOTE, following.notes[-1]))
                 turns.append(following)
     return sent

@@ -133,6 +133,27 @@ def test_a_full_disk_is_final_whoever_sends(tmp_path: Path) -> None:
     assert sent(nodes)["s"] == ["t1 t2 t3 t4 t5 t6 t7 t8", "t9"]
 
 
+@pytest.mark.parametrize(
+    "end", [ended(None, [], error="the others waited for it", late=True), ended(255, ["Connection reset"])]
+)
+def test_who_is_too_slow_for_the_first_wave_holds_up_nobody(tmp_path: Path, end: dict[str, Any]) -> None:
+    nodes = fleet(12)
+    nodes["s"].ends["t1"] = [end, end]
+    report = sync(tmp_path, nodes)
+    assert report.ok
+    assert sent(nodes) == {
+        **{"s": ["t1 t2 t3 t4 t5 t6 t7 t8", "t1", "t1"], "t2": ["t9"], "t3": ["t10"], "t4": ["t11"], "t5": ["t12"]},
+    }, "a pass of its own comes last"
+    assert "so it was left for later" in report.nodes["t1"].notes[0]
+
+
+def test_who_is_too_slow_for_another_node_comes_from_the_source(tmp_path: Path) -> None:
+    nodes = fleet(18)
+    nodes["t1"].ends["t10"] = [ended(None, [], error="the others waited for it", late=True)]
+    assert sync(tmp_path, nodes).ok
+    assert (sent(nodes)["t1"], sent(nodes)["s"][1:]) == (["t10"], ["t9 t18", "t10"])
+
+
 def test_the_archive_comes_from_the_source_while_the_others_send_on(tmp_path: Path) -> None:
     nodes = fleet(12)
     nodes["t5"].info = INFO
