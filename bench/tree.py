@@ -20,7 +20,8 @@ SOURCE, TARGETS = "n0", [f"n{number}" for number in range(1, 17)]
 UPLINK = 8e6  # bytes a second of every node: what a source can send is bounded, as by a network card
 IMAGE, LAYERS = "bench:1", [4_000_000] * 4
 STAR, WIDTHS = 99, (8, 2)
-NARROW = "import fdl_tasks.images.tree as tree; tree.WIDTH = {}; from fdl_tasks.tasks.program import main; main()"
+SET = "import fdl_tasks.images.tree as tree; tree.WIDTH, tree.WORTH = {}, 0"  # a wave even for so few bytes
+NARROW = f"{SET}; from fdl_tasks.tasks.program import main; main()"
 LIMIT = 0.9
 MB = 1e6
 

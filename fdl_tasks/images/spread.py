@@ -49,7 +49,7 @@ def spread(
     """
     waves, rest, first = _Waves(courier, source, dict(facts), done), list(steps), True
     while rest:
-        shares = tree.wave(rest, source, waves.senders(), waves.alone, first=first, width=tree.WIDTH)
+        shares = tree.wave(rest, source, waves.senders(), waves.alone, first=first, width=tree.WIDTH, worth=tree.WORTH)
         served = waves.send(shares, soon=first and sum(map(len, shares.values())) < len(rest))
         rest, first = [step for step in rest if step.target not in served], False
         if rest:

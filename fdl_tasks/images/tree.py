@@ -12,6 +12,7 @@ from .facts import NodeFacts
 from .plan import Step
 
 WIDTH = 8  # targets that one node serves at once; up to so many there is one source and one wave
+WORTH = 2 << 30  # bytes that the others save the source; less is sent sooner than another wave is made ready
 LATER = "gets it after the first nodes, from one of these or from {source}"
 Shares = dict[str, list[Step]]
 
@@ -24,6 +25,7 @@ def wave(
     *,
     first: bool = True,
     width: int,
+    worth: int = 0,
 ) -> Shares:
     """Who sends to whom now, by sender; a step that is in no share waits for the next wave.
 
@@ -32,10 +34,12 @@ def wave(
         others: nodes beside ``source`` whose copies are proven, and that can send.
         alone: targets that another sender could not serve: the source does.
         first: nothing was sent yet. Later, without ``others``, the source sends all that is left at once.
+        worth: with fewer bytes than that beyond what it sends to ``width`` targets, the source sends all at once.
     """
     own = [step for step in steps if step.transport != "relay" or step.target in alone]
     rest = [step for step in steps if step not in own]
-    if len(rest) <= width if first else not others:
+    few = len(rest) <= width or sum(step.bytes for step in rest[width:]) < worth
+    if few if first else not others:
         return {source: list(steps)}
     if not others:
         return {source: rest[:width]}
@@ -52,7 +56,7 @@ def sends(node: NodeFacts) -> bool:
 def later(steps: Sequence[Step], source: str) -> list[Step]:
     """The planned steps; who is not in the first wave has a note that says so."""
     due = [step for step in steps if step.sends and not step.error]
-    now = {step.target for share in wave(due, source, width=WIDTH).values() for step in share}
+    now = {step.target for share in wave(due, source, width=WIDTH, worth=WORTH).values() for step in share}
     waits = {step.target for step in due} - now
     note = LATER.format(source=source)
     return [replace(step, notes=(*step.notes, note)) if step.target in waits else step for step in steps]

@@ -60,8 +60,8 @@ def sync_image(
 ) -> SyncReport | None:
     """Bring an image to every node, and prove that it starts.
 
-    Straight from the node that has it to all others, over the fast network, only what is missing there; with
-    more than eight others, those that have it by then send it on.
+    Straight from the node that has it to all others, over the fast network, only what is missing there. With
+    more than eight others and much to send, those that have it by then send it on.
     Every node is looked at again afterwards: synced and in-sync say that a container of the very image
     started there.
 

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.docker
 MB = 1_000_000
 THERE = 24568  # the port of a registry on a node
 TARGETS = [f"t{number}" for number in range(1, 12)]
-NARROW = "import fdl_tasks.images.tree as tree; tree.WIDTH = {}; " + PROGRAM
+NARROW = "import fdl_tasks.images.tree as tree; tree.WIDTH, tree.WORTH = {}, 0; " + PROGRAM
 HANGS_WHEN_IT_SENDS = """
 case " $* " in *" push "*)
     [ ! -e /run/first ] || { touch /run/second; exec sleep 1000; }

@@ -21,6 +21,11 @@ LOST = TransportError(Stage.LOST, "the link broke")
 FULL = ended(1, ["__FDL_LOAD__", "write: no space left on device", "__FDL_LOADED__ 1"])
 
 
+@pytest.fixture(autouse=True)
+def _worth(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree, "WORTH", 0)
+
+
 def fleet(targets: int) -> dict[str, Node]:
     """``s`` has the image, ``t1 t2 …`` do not; all have containerd stores."""
     nodes = {"s": Node("s", shown("xyz")), **{f"t{n}": Node(f"t{n}") for n in range(1, targets + 1)}}
@@ -47,6 +52,13 @@ def test_up_to_eight_targets_there_is_one_source_and_one_pass_and_one_proof(tmp_
     assert nodes["s"].asked == ["probe", "verify", "exec", "ways", "send"]
     assert all(node.asked == ["probe", "verify", "exec"] for label, node in nodes.items() if label != "s")
     assert all(node.notes == () for node in report.nodes.values())
+
+
+def test_of_a_small_image_the_source_serves_any_number_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree, "WORTH", (4 * 50 << 20) + 1)
+    nodes = fleet(12)
+    assert sync(tmp_path, nodes).ok
+    assert list(sent(nodes)) == ["s"] and len(nodes["s"].jobs) == 1
 
 
 def test_with_more_those_that_have_it_send_it_on_and_each_is_proven_once(tmp_path: Path) -> None:
