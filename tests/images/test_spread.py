@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +48,8 @@ def test_up_to_eight_targets_there_is_one_source_and_one_pass_and_one_proof(tmp_
     report = sync(tmp_path, nodes)
     assert report.ok
     assert sent(nodes) == {"s": ["t1 t2 t3 t4 t5 t6 t7 t8"]}
-    assert nodes["s"].asked == ["probe", "verify", "exec", "ways", "send"]
-    assert all(node.asked == ["probe", "verify", "exec"] for label, node in nodes.items() if label != "s")
+    assert nodes["s"].asked == ["probe", "probe", "verify", "ways", "send"]
+    assert all(node.asked == ["probe", "verify"] for label, node in nodes.items() if label != "s")
     assert all(node.notes == () for node in report.nodes.values())
 
 
@@ -70,20 +69,20 @@ def test_with_more_those_that_have_it_send_it_on_and_each_is_proven_once(tmp_pat
     }  # fmt: skip
     assert report.nodes["t9"].notes == () and report.nodes["t10"].notes == ("from t1",)
     assert report.nodes["t10"].address == nodes["t10"].settings.hostname  # type: ignore[union-attr]
-    assert {node.asked.count("exec") for node in nodes.values()} == {1}
+    assert {node.asked.count("verify") for node in nodes.values()} == {1}
     job = nodes["t1"].jobs[0]
     assert (job["image"], job["vouched"]) == (sha("xyz"), [sha("xyz")])
 
 
 def test_who_does_not_prove_whole_or_has_no_python_sends_to_nobody(tmp_path: Path) -> None:
     nodes = fleet(11)
-    nodes["t1"].odd["exec"] = [said(("RAN", "1 exec format error"))]
+    nodes["t1"].odd["verify"] = [said(("IMAGE", json.dumps(shown("xyz"))), ("RAN", "1 exec format error"))]
     nodes["t2"].python = ""
-    nodes["t3"].odd["exec"] = [LOST]
+    nodes["t3"].odd["verify"] = [LOST]
     report = sync(tmp_path, nodes)
     assert [node.node for node in report.failed] == ["t1", "t3"]
     assert sent(nodes) == {"s": ["t1 t2 t3 t4 t5 t6 t7 t8", "t9"], "t4": ["t10"], "t5": ["t11"]}
-    assert nodes["t1"].asked == ["probe", "verify", "exec"], "what is proven broken is not proven twice"
+    assert nodes["t1"].asked == ["probe", "verify"], "what is proven broken is not proven twice"
 
 
 def test_those_in_sync_from_the_beginning_send_at_once_when_there_are_many(tmp_path: Path) -> None:
@@ -208,12 +207,13 @@ def test_only_the_first_pass_yields_to_another_run(tmp_path: Path) -> None:
 def test_a_copy_of_equal_content_is_sent_on_by_the_name_that_its_own_docker_has_for_it(tmp_path: Path) -> None:
     nodes = fleet(10)
     other = {**shown("xyz"), "Id": sha("other")}
-    nodes["t1"].odd["verify"] = [said(("IMAGE", json.dumps(other)), ("CREATED", "0 abc"))]
-    before = nodes["t1"]._probe()
-    after = before.out.replace(
-        said(*Node("t1")._facts()).out.splitlines()[0], f"__FDL_IMAGE__ {len(json.dumps(other))} {json.dumps(other)}"
-    )
-    nodes["t1"].odd["probe"] = [before, replace(before, out=after)]
+    t1 = nodes["t1"]
+
+    def looked() -> Completed:
+        t1.shown = other
+        return said(("IMAGE", json.dumps(other)), ("RAN", "0 "))
+
+    t1.odd["verify"] = [looked]
     assert sync(tmp_path, nodes).ok
-    assert nodes["t1"].asked == ["probe", "verify", "exec", "probe", "ways", "send"]
+    assert nodes["t1"].asked == ["probe", "verify", "probe", "ways", "send"]
     assert nodes["t1"].jobs[0]["vouched"] == [sha("other")]
