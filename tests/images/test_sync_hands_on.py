@@ -105,7 +105,7 @@ def test_a_tenth_is_progress_and_every_second_goes_to_the_live_stream(tmp_path: 
     a.ends["b"] = [ended(bytes=30 << 20)]  # of 50; c has 4
     progress, live = list[Event](), list[Event]()
     sync(tmp_path, a, b, c, progress=progress.append, live=live.append)
-    assert [(event.host, event.kind) for event in live] == [("b", Kind.LINE), ("c", Kind.LINE)]
+    assert [(event.host, event.kind) for event in live] == [("b", Kind.STATE), ("c", Kind.STATE)]
     told = [(event.host, event.kind) for event in progress if "MiB of ~" in event.text]
     assert told == [("b", Kind.STATE)]
 

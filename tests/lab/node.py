@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from . import files
-from .cpus import give
 from .network import Network, namespace
 from .sshd import Sshd
 from .system import LabError, run, wait_until, write
@@ -212,10 +211,6 @@ class Node:
 
     def start_sshd(self) -> None:
         self.sshd.start(self.options.env)
-
-    def share(self, cpus: float) -> None:
-        """From now on all that runs here, its engine too (but for its containers), has so many CPUs and no more."""
-        give(namespace(self._network.run_id, "").rstrip("-"), self.name, cpus, _pids(self.netns))
 
     # -- birth and death ----------------------------------------------------------------------
 
