@@ -40,9 +40,11 @@ class Courier:
         """How each target is reached from ``origin``; nothing is sent."""
         if not targets:
             return {}
-        attempt = self.nodes.each(lambda node, host, cancel: self._find(host, targets, facts, cancel)[1], [origin])
-        error = f"the source {origin}: {why(attempt[origin].error)}"
-        return attempt[origin].value or {label: ways.Route(label, error=error) for label in targets}
+        found = self.nodes.each(lambda node, host, cancel: self._find(host, targets, facts, cancel)[1], [origin])[
+            origin
+        ]
+        failed = {label: ways.Route(label, error=f"the source {origin}: {why(found.error)}") for label in targets}
+        return found.value or failed
 
     def bring(
         self, host: Host, steps: Sequence[Step], facts: Facts, cancel: Cancel, *, yields: bool, alone: bool

@@ -84,7 +84,7 @@ class Pair:
         saved = len(docker(self.target, "save", reference))
         self.target.docker("run", "--rm", "--pull=never", "--network=none", reference, "true")
         return bool(
-            here.image and there.image and same(here.image, there.image) and there.complete
+            here.image and there.image and same(here.image, there.image) and there.complete is not False
             and saved > there.image.size
         )  # fmt: skip
 
