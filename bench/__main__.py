@@ -39,6 +39,7 @@ PARTS: Mapping[str, Part] = {
     "downloads": Part(downloads.measure, 5),
     "prepare": Part(boxes.measure, 7),
     "archive": Part(images.by_archive, 5),
+    "archive-large": Part(images.large_by_archive, 5),
     "relay": Part(images.by_relay, 5),
     "in-sync": Part(images.in_sync, 7),
     "tree": Part(tree.measure, 3),

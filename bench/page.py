@@ -40,7 +40,7 @@ python3 noxfile.py -s bench -- --only listing --rounds 30    # one part, printed
 python3 noxfile.py -s bench -- --only relay --only in-sync --write    # these parts, in their places on the page
 ```
 
-The images take the longest: 120 transfers of 0.4 to 1 GB in the 5 rounds, half an hour on two quiet cores; and 20 GB
+The images take the longest: 150 transfers of 0.4 to 1 GB in the 5 rounds, half an hour on two quiet cores; and 20 GB
 of disk for the time being, below the folder for temporary files.
 """
 
