@@ -55,7 +55,6 @@ def _archives(folder: Path, store: Store, rounds: int, cold: float, changed: flo
             three.row(f"{store}: memory of the command itself", lambda one: one.ran.memory / MB, MEMORY),
             three.row(f"{store}: disk on the source", lambda one: one.seen.disk / MB, DISK),
         ]
-    return rows
 
 
 def large_by_archive(folder: Path, rounds: int) -> Group:
