@@ -226,6 +226,25 @@ def test_a_forwarding_of_the_logins_own_that_fails_is_named_and_the_archive_brin
     assert nothing_left(site)
 
 
+@pytest.mark.parametrize("end", ["source", "target"])
+def test_an_engine_with_another_loopback_than_its_nodes_takes_the_archive(site: ImageSite, end: str) -> None:
+    """As of a rootless engine, or one in a machine of its own: here that of ``f``, as ``b`` sees it by a socket."""
+    site.use("a", "b")
+    site.nodes["b"].mount(site.engines["f"].dir, "/srv/far")
+    try:
+        site.use("a", "b", fields={"b": {"docker_host": "unix:///srv/far/docker.sock"}})
+        image = f"loopback-r-{end}:1"
+        source, target = ("f", "a") if end == "source" else ("a", "f")
+        built = site.build(source, image, [MB])
+        report = site.json("sync-image", "--image", image)
+    finally:
+        site.nodes["b"].unmount("/srv/far")
+    node = report["nodes"]["a" if end == "source" else "b"]
+    assert (node["status"], node["transport"]) == ("synced", "archive"), node
+    assert "the relay did not bring it (" in node["notes"][0] and "connection refused" in node["notes"][0], node
+    assert site.engines[target].image(image)["Id"] == built and nothing_left(site)
+
+
 def test_a_port_that_is_taken_on_the_target_is_left_for_another_one(site: ImageSite) -> None:
     site.use("a", "b")
     site.build("a", "port-r:1", [1000])
