@@ -19,6 +19,7 @@ from ...errors import PermanentError, TransientError
 from .manifest import FILE, SIDECAR, Manifest
 
 NAMED = 5  # files that a message names
+CHUNK = 1 << 18
 MOST_BYTES = 64 << 20  # of a sidecar: some 500 000 files
 _LINE = re.compile(rb"(\\?)([0-9a-fA-F]{64}) [ *](.+)", re.DOTALL)  # DOTALL: a name may hold a carriage return
 _ESCAPES = {b"\\\\": b"\\", b"\\n": b"\n", b"\\r": b"\r"}
@@ -115,8 +116,11 @@ def _files(folder: bytes, below: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 def _hash(path: bytes) -> str:
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb", buffering=0) as stream:
+            digest = hashlib.sha256()  # hashlib.file_digest makes a quarter of a megabyte ready for each small file
+            while data := stream.read(CHUNK):
+                digest.update(data)
+            return digest.hexdigest()
     except FileNotFoundError:
         return ""
     except OSError as error:
