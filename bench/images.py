@@ -108,9 +108,9 @@ def _whatever_the_size(fleet: Fleet, rounds: int) -> Row:
 
     deeds = [partial(once, second) for _, second in pairs.values()]
     done = alternate("the same change of 2 GB and of 200 MB", rounds, *deeds)
-    seconds = {name: [ran.wall for ran in runs] for name, runs in zip(pairs, zip(*done, strict=True), strict=True)}
+    huge, small = ([ran.wall for ran in runs] for runs in zip(*done, strict=True))
     what = "20 MB changed, 1 target: of 2 GB (*ours*), of 200 MB (*peer*)"
-    return Row(what, "s", seconds["huge"], seconds["small"], Judged.RATIO, SAME)
+    return Row(what, "s", huge, small, Judged.RATIO, SAME)
 
 
 def _built(fleet: Fleet, name: str, below: list[int]) -> tuple[str, str]:
