@@ -22,9 +22,13 @@ login() { # login <number> <words> <word>...: the command is the first so many o
     echo "$?" >"new.$number"
     mv "new.$number" "code.$number"
 }
-ended() {
-    set -- code.*
-    [ -e "$1" ] && [ "$#" -ge "$ways" ]
+limit() { # once its clock has ended, after LIMIT seconds or killed, ends the logins that have not
+    sleep "$LIMIT" &
+    echo "$!" >clock
+    wait "$!"
+    for pid in pid.*; do
+        [ -e "code.${pid#pid.}" ] || kill -KILL "$(cat "$pid")"
+    done
 }
 
 command -v ssh >/dev/null 2>&1 || { say NOSSH '' && say END '' && exit 0; }
@@ -34,26 +38,25 @@ trap 'exit 143' HUP INT TERM
 cd "$directory" || exit 1
 printf %s "$KNOWN_HOSTS" >known_hosts || exit 1
 
-ways=0
+mkfifo clock || exit 1
+limit >/dev/null 2>&1 &
+read -r timer <clock
+ways=0 running=
 while [ "$#" -gt 0 ]; do
     login "$ways" "$@" &
+    running="$running $!"
     words=$1
     shift
     shift "$words"
     ways=$((ways + 1))
 done
-until=$(($(date +%s) + LIMIT))
-while ! ended && [ "$(date +%s)" -lt "$until" ]; do
-    sleep 0.1 2>/dev/null || sleep 1 # not every sleep takes fractions
-done
+# shellcheck disable=SC2086 # process ids are words
+wait $running
+kill -KILL "$timer" 2>/dev/null # a shell that has just forked loses any other signal
 way=0
 while [ "$way" -lt "$ways" ]; do
-    code=-
-    if [ -e "code.$way" ]; then
-        code=$(cat "code.$way")
-    else
-        kill -KILL "$(cat "pid.$way")" 2>/dev/null
-    fi
+    code=$(cat "code.$way" 2>/dev/null)
+    case $code in '' | 137) code=- ;; esac # ended by limit: ssh itself ends with 255, or as the command does
     say WAY "$way $code $(line <"said.$way")"
     way=$((way + 1))
 done

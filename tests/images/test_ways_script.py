@@ -39,6 +39,7 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
         "while [ $# -gt 2 ]; do shift; done\n"
         "case $1 in\n"
         "good) cat; exit 0 ;;\n"
+        f"slow) {shutil.which('sleep')} 0.3; exit 0 ;;\n"
         "dead) echo 'ssh: connect to host dead port 22: No route to host' >&2; exit 255 ;;\n"
         f"flaky) [ -e '{tmp_path}/once' ] || {{ : >'{tmp_path}/once'; echo 'kex_exchange_identification: read: "
         "Connection reset by peer' >&2; exit 255; } ;;\n"
@@ -83,6 +84,19 @@ def test_a_login_that_never_ends_is_ended_and_keeps_no_other_waiting(
     done = run(render(Scripts(), ways, ""))
     assert [tried.reach for tried in logins.parse(done.out, ways, "a")] == [Reach.TRANSPORT, Reach.OK]
     assert time.monotonic() - began < 8
+
+
+@pytest.mark.subprocess
+def test_its_clock_ends_with_the_last_login(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fdl_tasks.images.ways.LOGIN_LIMIT", 86_429)
+    # a shell that has just forked for it loses the signals that it has traps for
+    deaf = tmp_path / "bin/sleep"
+    deaf.write_text(f"#!/bin/sh\ntrap '' HUP INT TERM\nexec {shutil.which('sleep')} \"$@\"\n")
+    deaf.chmod(0o755)
+    for name in ("good", "slow", "good", "slow"):
+        run(render(Scripts(), to(name), ""))
+    clocks = subprocess.run(["pgrep", "-fx", ".*sleep 86429"], capture_output=True, text=True)
+    assert clocks.stdout == ""
 
 
 @pytest.mark.subprocess
