@@ -83,11 +83,7 @@ engine image inspect --format "$JSON" -- \
     done
 
 tools=
-for tool in bash sha256sum zstd; do
-    ! command -v "$tool" >/dev/null 2>&1 || tools="$tools $tool"
-done
-case $(tar --version 2>/dev/null) in *"GNU tar"*) tools="$tools gnu-tar" ;; esac
-! tee -p </dev/null >/dev/null 2>&1 || tools="$tools tee-p"
+! command -v zstd >/dev/null 2>&1 || tools="$tools zstd"
 ! grep -qw aes /proc/cpuinfo 2>/dev/null || tools="$tools aes"
 say TOOLS "${tools# }"
 # -S: what the node's own Python would set up at its start is not needed, and slow with some
