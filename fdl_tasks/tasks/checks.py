@@ -41,10 +41,12 @@ def preflight(
 
     Reachable, data mounted, source shared, CPU and libc fit: all workers are asked at once, and nothing
     is changed on them. What could not be read is a warning that says so; an error would have stopped a
-    build, and makes the exit code 1.
+    build.
 
         inv preflight
         inv preflight --host node-a --host spark --json
+
+    Exit code: 0 no error, 1 some worker has one, 2 usage or configuration, 130 Ctrl-C.
     """
     with edge(c) as run:
         from ..checks.sweep import preflight as check

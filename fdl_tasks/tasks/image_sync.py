@@ -99,6 +99,8 @@ def ensure_image(
     where it is missing, and fails when no node has it, so that nobody pulls it from a registry unawares.
 
         inv ensure-image --recipe x launch
+
+    Exit code: 0 every node has it, 1 some node failed or none has it, 2 usage or configuration, 130 Ctrl-C.
     """
     with edge(c) as run:
         asked = _asked(run, cluster, host, group, image=image, recipe=recipe, source=source)
@@ -121,6 +123,8 @@ def images(
     Its id, when it was created, whether it is complete, the kind of store, its size. Nothing is changed.
 
         inv images --recipe x
+
+    Exit code: 0 every node was asked, 1 some could not be, 2 usage or configuration, 130 Ctrl-C.
     """
     with edge(c) as run:
         from ..images.probe import look

@@ -89,7 +89,9 @@ def libtorch_list(c: Context, json: bool = False) -> tuple[Installed, ...]:
 
 @task(name="libtorch-use", auto_shortflags=False, positional=["variant"], help=USE)
 def libtorch_use(c: Context, variant: str, json: bool = False) -> Libtorch:
-    """Make an installed libtorch the active one, below FLODL_HOME, else ~/.flodl.
+    """Make an installed libtorch the active one.
+
+    One of those of FLODL_HOME, else ~/.flodl; a libtorch/.active above a directory still wins there.
 
         inv libtorch.use cu126
         inv libtorch.use builds/sm61-sm120
