@@ -33,10 +33,17 @@ NOTE = (
 )
 
 
-def by_archive(folder: Path, rounds: int) -> Group:
-    targets = {Store.GRAPHDRIVER: (0.85, 0.5), Store.CONTAINERD: (0.8, 0.7)}
-    rows = [row for store, limits in targets.items() for row in _archives(folder / store, store, rounds, *limits)]
-    return Group("`sync-image --transport archive` of 420 MB", f"{OURS}; by the archive", PEER, tuple(rows), NOTE)
+def between_graphdrivers(folder: Path, rounds: int) -> Group:
+    return _by_archive(folder, rounds, Store.GRAPHDRIVER, 0.85, 0.5)
+
+
+def between_containerds(folder: Path, rounds: int) -> Group:
+    return _by_archive(folder, rounds, Store.CONTAINERD, 0.8, 0.7)
+
+
+def _by_archive(folder: Path, rounds: int, store: Store, *limits: float) -> Group:
+    title = f"`sync-image --transport archive` of 420 MB between {store} stores"
+    return Group(title, f"{OURS}; by the archive", PEER, tuple(_archives(folder / store, store, rounds, *limits)), NOTE)
 
 
 def _archives(folder: Path, store: Store, rounds: int, cold: float, changed: float) -> list[Row]:
@@ -47,13 +54,13 @@ def _archives(folder: Path, store: Store, rounds: int, cold: float, changed: flo
         two, three = pair(first, TARGETS[:2], "full"), pair(first, TARGETS, "full")
         top = pair(second, TARGETS, "delta")  # the baseline has left the first one there
         return [
-            two.seconds(f"{store}: cold, two targets", cold),
-            three.seconds(f"{store}: cold, three targets", cold),
-            top.seconds(f"{store}: top layer of 20 MB changed, three targets", changed),
-            top.row(f"{store}: the same, sent to a target", _sent, TOP / MB + SLACK),
-            three.row(f"{store}: memory on the source", lambda one: one.seen.memory / MB, MEMORY),
-            three.row(f"{store}: memory of the command itself", lambda one: one.ran.memory / MB, MEMORY),
-            three.row(f"{store}: disk on the source", lambda one: one.seen.disk / MB, DISK),
+            two.seconds("cold, two targets", cold),
+            three.seconds("cold, three targets", cold),
+            top.seconds("top layer of 20 MB changed, three targets", changed),
+            top.row("the same, sent to a target", _sent, TOP / MB + SLACK),
+            three.row("memory on the source", lambda one: one.seen.memory / MB, MEMORY),
+            three.row("memory of the command itself", lambda one: one.ran.memory / MB, MEMORY),
+            three.row("disk on the source", lambda one: one.seen.disk / MB, DISK),
         ]
 
 

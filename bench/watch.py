@@ -14,7 +14,8 @@ from tests.lab.node import Node
 
 EVERY = 0.1  # seconds
 FOLDERS = ("/tmp", "/root", "/home", "/srv")  # noqa: S108 - the node's own
-ENGINE = ("dockerd", "containerd", "runc", "sshd", "docker-init")  # theirs is the engine's and the login's own
+# theirs is the engine's and the login's own; a dockerd that starts itself again is called exe
+ENGINE = ("dockerd", "exe", "containerd", "runc", "sshd", "docker-init")
 
 
 @dataclass
