@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -38,11 +39,13 @@ class FakeHost:
     def __init__(self, label: str, *answers: Answer):
         self.label, self.scripts, self.closed = label, list[Script](), False
         self._answers: Sequence[Answer] = answers or (Completed(0, "", "", 0.0),)
+        self._turn = threading.Lock()  # scripts may run side by side
 
     def run(self, script: Script, *, limit: float, on_line: OnLine | None = None) -> Completed:
         """See ``hosts.base.Host.run``."""
-        answer = self._answers[min(len(self.scripts), len(self._answers) - 1)]
-        self.scripts.append(script)
+        with self._turn:
+            answer = self._answers[min(len(self.scripts), len(self._answers) - 1)]
+            self.scripts.append(script)
         if isinstance(answer, Exception):
             raise answer
         done = answer if isinstance(answer, Completed) else answer(script)

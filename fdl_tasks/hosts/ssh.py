@@ -6,6 +6,7 @@ import contextlib
 import logging
 import random
 import shlex
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
@@ -28,13 +29,15 @@ from .sockets import Link, Watchdog, open_link
 BANNER_LIMIT, HANDSHAKE_LIMIT, AUTH_LIMIT, CHANNEL_LIMIT = 15.0, 15.0, 30.0, 15.0  # seconds
 Order = Callable[[Sequence[str]], list[str]]  # of host-key algorithms
 TRIES = 6  # of the connect stage: an sshd under MaxStartups drops connections at random
+TURN = 0.2  # seconds between two requests for a session that sshd refuses
+TURNS = 5  # requests when no other session is open: sshd may count an ended one for a moment yet
 PAUSE = 0.3  # seconds before the second try; doubles, with jitter
 
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # its log would print tracebacks of handled errors
 
 
 class SshHost:
-    """Scripts on a machine behind ssh. Connects at the first ``run``; one connection, one script at a time.
+    """Scripts on a machine behind ssh. Connects at the first ``run``, and once: later ones may run side by side.
 
     ``settings`` are what was resolved for the last connection, ``host_key`` is the kind and the base64 text of
     the key that was accepted there; both are None before, and stay after ``close``.
@@ -42,6 +45,7 @@ class SshHost:
 
     def __init__(self, label: str, ssh: Ssh, cancel: Cancel, note: Callable[[str], None]):
         self.label, self._ssh, self._cancel, self._note = label, ssh, cancel, note
+        self._door, self._channels = threading.Lock(), set[paramiko.Channel]()
         self._link: Link | None = None
         self._connection: fabric.Connection | None = None
         self._settings: Settings
@@ -52,12 +56,13 @@ class SshHost:
         """See ``Host.run``."""
         self._cancel.check()
         try:
-            channel = self._start(script)
+            channel = self._begin(script)
             try:
                 return follow(_Channel(channel), self.label, limit=limit, cancel=self._cancel, on_line=on_line)
             finally:
                 with contextlib.suppress(paramiko.SSHException, EOFError, OSError):
                     channel.close()  # ends the lifeline: whatever still runs there is ended
+                self._channels.discard(channel)
         except TransportError as error:
             error.where = error.where or self.label
             raise
@@ -77,6 +82,21 @@ class SshHost:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
 
+    def _begin(self, script: Script) -> paramiko.Channel:
+        """A session that runs it; where sshd grants none beside the others (MaxSessions), after one of them."""
+        turns = TURNS
+        while True:
+            try:
+                with self._door:
+                    channel = self._start(script)
+                    self._channels.add(channel)
+                return channel
+            except _Again as refused:
+                turns = TURNS if self._channels else turns - 1
+                if not turns:
+                    raise refused.error from None
+            self._cancel.pause(TURN)
+
     def _start(self, script: Script) -> paramiko.Channel:
         transport = self._connection.client.get_transport() if self._connection else None
         if not (transport and transport.is_active()):  # lost since the last script, while nothing ran
@@ -94,7 +114,8 @@ class SshHost:
             except (paramiko.SSHException, EOFError, OSError) as error:
                 self._cancel.check()
                 stage = Stage.CHANNEL if transport.is_active() or watchdog.expired else Stage.LOST
-                raise TransportError(stage, f"sshd started no script ({_text(error)})", where=self.label) from error
+                failed = TransportError(stage, f"sshd started no script ({_text(error)})", where=self.label)
+                raise _Again(failed) if isinstance(error, paramiko.ChannelException) else failed from error
         return channel
 
     def _open(self) -> paramiko.Transport:
@@ -106,7 +127,7 @@ class SshHost:
         for attempt in range(1, TRIES + 1):
             try:
                 return self._connect(policy, lambda ours: key_types(known, ours))
-            except _Dropped as dropped:
+            except _Again as dropped:
                 self.close()
                 if attempt == TRIES:
                     raise dropped.error from None
@@ -165,11 +186,11 @@ class SshHost:
             return TransportError(Stage.BANNER, what, where=self.label, hint="is it an sshd that answers there?")
         what = f"{where} closed the connection before it said anything"
         hint = "is it an sshd? one with too low a MaxStartups drops connections like this"
-        return _Dropped(TransportError(Stage.BANNER, what, where=self.label, hint=hint))
+        return _Again(TransportError(Stage.BANNER, what, where=self.label, hint=hint))
 
 
-class _Dropped(Exception):
-    """A connection that was closed before the banner: worth another try."""
+class _Again(Exception):
+    """A connection that was closed before the banner, or a session that was refused: worth another try."""
 
     def __init__(self, error: TransportError):
         super().__init__(str(error))

@@ -77,8 +77,8 @@ class Sending:
 
     @property
     def lock(self) -> str:
-        """The name of the file on the source that one transfer of that image at a time holds."""
-        return f"image-{hashlib.sha256(self.image.encode()).hexdigest()[:16]}.lock"
+        """The name of the file on the source that one transfer of that image at a time holds, however it is written."""
+        return f"image-{hashlib.sha256((self.tag or self.image).encode()).hexdigest()[:16]}.lock"
 
 
 def render(scripts: Scripts, sending: Sending, turns: Sequence[Turn]) -> Script:

@@ -41,11 +41,13 @@ def dry_run(
     workers, origin = members(cluster, hosts), source or SOURCE
     if source:
         named(source, [worker.host for worker in workers])
-    known, target = NodeFacts(origin, image=_IMAGE, python=PYTHON), NodeFacts(TARGET)
+    known = NodeFacts(origin, image=_IMAGE, python=PYTHON, tools=frozenset({"zstd"}))
+    target = NodeFacts(TARGET, server=str(archive.ZSTD_LOAD))
     way = Way(TARGET, TARGET, 22, "<user>", "<alias>", None, fabric=True)
     sending = archive.Sending(
-        known, str(reference), {TARGET: target}, "<known_hosts>\n", tag=judge.name_for(reference), run="0" * 16
-    )
+        known, str(reference), {TARGET: target}, "<known_hosts>\n", cluster.images.compress, judge.name_for(reference),
+        run="0" * 16,
+    )  # fmt: skip
     turns = [Turn(Step(TARGET, "full"), (way,))]
     both = {  # each one's second script travels in its first
         "relay": [

@@ -26,6 +26,7 @@ class Fault(StrEnum):
     CUT = "the archive was cut off"
     LACKING = "a layer that was left out is not there"
     UNPACK = "it could not be unpacked"
+    COLLECTED = "its Docker took the old image's layers away while it unpacked"
     OTHER = "docker load failed"
     PULL = "docker pull failed"
 
@@ -81,6 +82,8 @@ def _fault(said: str, unpacking: bool) -> Fault:
     if "docker-import-" in low and "no such file or directory" in low:
         # an empty archive lacks even its list, any other one a layer
         return Fault.CUT if low.rstrip().endswith("repositories: no such file or directory") else Fault.LACKING
+    if "parent snapshot" in low and "does not exist" in low:
+        return Fault.COLLECTED  # Docker 26, of the image that the tag meant before
     return Fault.UNPACK if unpacking or "failed to unpack" in low or "failed to extract" in low else Fault.OTHER
 
 

@@ -16,6 +16,8 @@ from ..hosts.connect import Connect, connect
 from ..hosts.fanout import WIDTH, Cancel, fan_out
 from ..outcome import Attempt, Event, Kind, Progress, silent
 
+A = TypeVar("A")
+B = TypeVar("B")
 T = TypeVar("T")
 Deed = Callable[[Worker, Host, Cancel], T]
 
@@ -60,6 +62,22 @@ class Nodes:
             if isinstance(attempt.error, Cancelled):
                 raise attempt.error
         return {attempt.host: attempt for attempt in attempts}
+
+    def both(self, one: Callable[[], A], other: Callable[[], B]) -> tuple[A, B]:
+        """What two things give that are done side by side; both may ask the same node.
+
+        Raises:
+            KeyboardInterrupt: the user ended it. An error of either is raised when both have ended.
+        """
+        found = list[A](), list[B]()
+        jobs: dict[str, Callable[[Cancel], None]] = {
+            "one": lambda cancel: found[0].append(one()),
+            "other": lambda cancel: found[1].append(other()),
+        }
+        for attempt in fan_out(jobs, cancel=self.cancel):
+            if attempt.error:
+                raise attempt.error
+        return found[0][0], found[1][0]
 
     def _do(self, deed: Deed[T], label: str, cancel: Cancel) -> T:
         return deed(self.workers[label], self.hosts[label], cancel)

@@ -45,12 +45,14 @@ def probe(
     labels: Iterable[str] | None = None,
     *,
     brief: bool = False,
+    full: str | None = None,
     scripts: Scripts | None = None,
     progress: Progress = silent,
 ) -> list[NodeFacts]:
     """The facts of every node, or of those of ``labels``. A node that can't be asked has its ``error`` set.
 
-    ``brief``: of a node that has the image no more than what tells whether it is the others' (``alike``).
+    ``brief``: of a node that has the image no more than what tells whether it is the others' (``alike``), but all
+    of ``full``.
 
     Raises:
         KeyboardInterrupt: the user ended it.
@@ -59,8 +61,9 @@ def probe(
 
     def deed(node: Worker, host: Host, cancel: Cancel) -> NodeFacts:
         progress(Event(node.host, Kind.STATE, "probing"))
-        done = host.run(render(scripts, image, node.docker_host, brief=brief), limit=LIMIT)
-        return _explained(parse(done.out, node.host, node.docker_host, brief=brief), done.err)
+        short = brief and node.host != full
+        done = host.run(render(scripts, image, node.docker_host, brief=short), limit=LIMIT)
+        return _explained(parse(done.out, node.host, node.docker_host, brief=short), done.err)
 
     return [_facts(attempt) for attempt in nodes.each(deed, labels).values()]
 

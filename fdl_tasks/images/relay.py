@@ -83,8 +83,10 @@ class Refused(Exception):
 
 def tell(**facts: Any) -> None:
     """One line on stdout. Nobody there to read it: all ends."""
+    line = json.dumps(facts).encode() + b"\n"
     try:
-        os.write(1, json.dumps(facts).encode() + b"\n")
+        while line:
+            line = line[os.write(1, line) :]
     except OSError:
         leave()
 

@@ -69,7 +69,8 @@ def tell(**facts: Any) -> None:
     """One line on stdout. Nobody there to read it: all ends."""
     line = json.dumps(facts).encode() + b"\n"
     try:
-        os.write(1, line)
+        while line:
+            line = line[os.write(1, line) :]
     except OSError:
         leave()
 
@@ -155,11 +156,12 @@ class Target:
             pipe.close()
 
     def _pass(self, fd: int, data: memoryview) -> None:
-        for at in range(0, len(data), SLICE):
-            count = os.write(fd, data[at : at + SLICE])  # a blocking pipe takes all of it
+        while data:
+            count = os.write(fd, data[:SLICE])  # all of it, unless the machine slept meanwhile
+            data = data[count:]
             with CHANGED:
                 self.bytes, self.queued, self.moved = self.bytes + count, self.queued - count, time.monotonic()
-                if at + SLICE >= len(data) and self.queue:
+                if not data and self.queue:
                     self.queue.popleft()
                 CHANGED.notify_all()
 

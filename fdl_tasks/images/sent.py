@@ -29,10 +29,10 @@ class Sent:
     """One target after its transfer: bytes that its connection took, seconds, the address that was used.
 
     ``said`` are the last lines of its load. ``error`` None: the load says that the image is in. ``retry`` is
-    what may cure the error: all of it instead of a delta (``full``), a pass of its own because the others waited
-    for it (``late``), the same once more because the login was dropped before it began (``drop``), the next address
-    or, behind the last one, a pass of its own (``way``), the archive instead of a relay (``archive``), nothing
-    (``no``). ``final``: no other source could do better.
+    what may cure the error: all of it, instead of a delta or once more (``full``), a pass of its own because the
+    others waited for it (``late``), the same once more because the login was dropped before it began (``drop``), the
+    next address or, behind the last one, a pass of its own (``way``), the archive instead of a relay (``archive``),
+    nothing (``no``). ``final``: no other source could do better.
     """
 
     target: str
@@ -57,7 +57,8 @@ class Sent:
 class Turn:
     """One try at one target: what it gets, by the first of ``ways``; ``alone``: no other target beside it.
 
-    ``drops`` is how often that way's sshd has dropped the login before it began.
+    ``drops`` is how often that way's sshd has dropped the login before it began; ``last``: a load that fails now is
+    not repeated.
     """
 
     step: Step
@@ -65,6 +66,7 @@ class Turn:
     alone: bool = False
     notes: tuple[str, ...] = ()
     drops: int = 0
+    last: bool = False
 
     @property
     def target(self) -> str:
@@ -162,9 +164,10 @@ def _after_load(known: Sent, code: int, end: End) -> Sent:
     known = replace(known, notes=(*known.notes, *verdict.notes))
     if verdict.fault is None:
         return replace(known, error=end.error)
-    cure: Retry = "archive" if by_relay else "full" if known.mode == "delta" else "no"
     full = verdict.fault is Fault.DISK
-    return replace(known, error=verdict.error, retry="no" if full else cure, final=full)
+    repeats = known.mode == "delta" or verdict.fault is Fault.COLLECTED  # the second load finds nothing to collect
+    cure: Retry = "no" if full else "archive" if by_relay else "full" if repeats else "no"
+    return replace(known, error=verdict.error, retry=cure, final=full)
 
 
 def again(turn: Turn, sent: Sent, size: int) -> Turn | None:
@@ -173,8 +176,10 @@ def again(turn: Turn, sent: Sent, size: int) -> Turn | None:
         note = f"the relay did not bring it ({sent.error}), so it was sent by the archive"
         step = turn.step.instead
         return None if step is None or step.error else Turn(step, turn.ways, notes=(*turn.notes, note))
-    if sent.retry == "full":
-        return replace(whole(turn, size, f"the delta failed ({sent.error}), so all of it was sent"))
+    if sent.retry == "full" and not turn.last:
+        what, how = ("delta", "") if turn.step.mode == "delta" else ("load", " again")
+        note = f"the {what} failed ({sent.error}), so all of it was sent{how}"
+        return replace(whole(turn, size, note), last=True)
     if sent.retry == "late":
         note = f"{sent.error}, so it got a pass of its own after them"
         return replace(turn, alone=True, notes=(*turn.notes, note))

@@ -35,6 +35,7 @@ def spread(
     facts: Facts,
     done: Round,
     prove: Prove,
+    known: Routes,
 ) -> None:
     """Bring the image to the target of every step; ``done`` tells what became of each.
 
@@ -42,12 +43,13 @@ def spread(
 
     Args:
         done: whose copies are proven already; they send as well, when there is more than one node can serve.
+        known: routes from the source that were found a moment ago.
 
     Raises:
         Waited: another run was sending the image from the source, and nothing was sent.
         KeyboardInterrupt: the user ended it.
     """
-    waves, rest, first = _Waves(courier, source, dict(facts), done), list(steps), True
+    waves, rest, first = _Waves(courier, source, dict(facts), done, known), list(steps), True
     while rest:
         shares = tree.wave(rest, source, waves.senders(), waves.alone, first=first, width=tree.WIDTH, worth=tree.WORTH)
         served = waves.send(shares, soon=first and sum(map(len, shares.values())) < len(rest))
@@ -58,12 +60,16 @@ def spread(
 
 @dataclass
 class _Waves:
-    """``alone`` are the targets that the source alone serves, ``useless`` the nodes that served nobody."""
+    """``alone`` are the targets that the source alone serves, ``useless`` the nodes that served nobody.
+
+    ``known`` are routes from the source that hold for the first wave.
+    """
 
     courier: Courier
     source: str
     facts: dict[str, NodeFacts]
     done: Round
+    known: Routes
     alone: set[str] = field(default_factory=set)
     useless: set[str] = field(default_factory=set)
 
@@ -78,14 +84,14 @@ class _Waves:
         A wave ends with its last target. So who is too slow for the others is left for a later one by all but the
         source, and by that one when others wait (``soon``).
         """
-        yields = not self.done.sent and len(shares) == 1
+        yields, known, self.known = not self.done.sent and len(shares) == 1, self.known, {}
 
         def deed(node: Worker, host: Host, cancel: Cancel) -> Brought:
-            steps = shares[node.host]
-            if node.host != self.source:  # what the archive may leave out was found out for the source
-                steps = [replace(step, instead=None) for step in steps]
-            alone = node.host == self.source and not soon
-            return self.courier.bring(host, steps, self.facts, cancel, yields=yields, alone=alone)
+            steps, bring = shares[node.host], self.courier.bring
+            if node.host == self.source:
+                return bring(host, steps, self.facts, cancel, known=known, yields=yields, alone=not soon)
+            steps = [replace(step, instead=None) for step in steps]  # what may be left out holds for the source's
+            return bring(host, steps, self.facts, cancel, known={}, yields=yields, alone=False)
 
         served = list[str]()
         for origin, attempt in self.courier.nodes.each(deed, shares).items():
@@ -99,7 +105,7 @@ class _Waves:
         served = list[str]()
         for label in [step.target for step in steps]:
             found, route = sent.get(label), routes.get(label)
-            error = found.error if found else route.error if route else f"{origin}: {why(attempt.error)}"
+            error = found.error if found else route.error if route else f"{origin}: {why(attempt.error, origin)}"
             if error and self._left(origin, found, soon):
                 self.alone.add(label)
                 late = f"{error}, so it was left for later"

@@ -19,7 +19,7 @@ from ..hosts.fanout import WIDTH, Cancel
 from ..outcome import Event, Kind, Progress, silent
 from ..scripts import Scripts
 from . import archive, judge, plan, result, source, transfer, transports, tree, verify
-from .courier import Courier, why
+from .courier import Courier, Routes, why
 from .facts import ImageFacts, NodeFacts
 from .nodes import Nodes, members
 from .plan import Plan, Step
@@ -131,30 +131,43 @@ class _Run:
 
     def sync(self, wanted: str | None) -> SyncReport:
         """Try the candidates for the source one after another; the first whose copy proves whole is taken."""
-        facts = self._probe(brief=True)
+        facts = self._probe(brief=True, full=wanted)  # of a source that was named, all may well be needed
         chosen = source.choose(list(facts.values()), wanted)
         if not alike(facts.values()):
             self._learn(facts)
             chosen = source.choose(list(facts.values()), wanted)
         for label in chosen.labels:
-            seen = self._tried(label, facts)
+            seen, routes = self._tried(label, facts)
             if facts[label].image and not facts[label].broken:
-                return self._from(self._planned(label, facts), seen, facts, chosen)
+                return self._from(self._planned(label, facts), seen, routes, facts, chosen)
         raise source.none_starts([facts[label] for label in chosen.labels])
 
-    def _tried(self, label: str, facts: dict[str, NodeFacts]) -> dict[str, Checked]:
-        """What a candidate and those in sync with it showed; what is wrong with a copy is in ``facts`` then too."""
+    def _tried(self, label: str, facts: dict[str, NodeFacts]) -> tuple[dict[str, Checked], Routes]:
+        """What a candidate and those in sync with it showed, and its ways to those that come first.
+
+        What is wrong with a copy is in ``facts`` then too.
+        """
         if facts[label].error:
-            return {}
-        labels = self._planned(label, facts).in_sync | {label}
-        seen = self._verify(labels, facts, Wish(self.image, _image(facts[label]), self.exec_probe))
+            return {}, {}
+        found, wish = self._planned(label, facts), Wish(self.image, _image(facts[label]), self.exec_probe)
+        others = [other for other in facts if other in found.in_sync and tree.sends(facts[other])]
+        first = [step.target for step in tree.first(found.steps, label, others)]
+        seen, routes = self.nodes.both(
+            lambda: self._verify(found.in_sync | {label}, facts, wish),
+            lambda: self.courier.routes(label, first, facts),
+        )
         if any(checked.error for checked in seen.values()):
             self._learn(facts)
             facts |= verify.flawed(facts, seen, label)
-        return seen
+        return seen, routes
 
     def _from(
-        self, found: Plan, seen: Mapping[str, Checked], facts: Mapping[str, NodeFacts], chosen: source.Choice
+        self,
+        found: Plan,
+        seen: Mapping[str, Checked],
+        routes: Routes,
+        facts: Mapping[str, NodeFacts],
+        chosen: source.Choice,
     ) -> SyncReport:
         """``seen`` are the source and those in sync: whose probe did not end well is judged again, by the source's."""
         proven = seen[found.source]
@@ -163,7 +176,7 @@ class _Run:
         self._tag(found, facts, done)
         had = [step.target for step in found.steps if step.target in found.in_sync and step.target in seen]
         done.checked = {label: seen[label] for label in had if seen[label].settled}
-        self._send([step for step in found.todo if step.mode != "tag"], found.source, facts, wish, done)
+        self._send([step for step in found.todo if step.mode != "tag"], found.source, facts, wish, done, routes)
         due = [step.target for step in found.steps if step.target not in done.errors]
         done.checked |= self._verify([label for label in due if label not in done.checked], facts, wish)
         self._again(found, facts, wish, done)
@@ -174,8 +187,12 @@ class _Run:
         found = plan.plan(self.image, facts[origin], list(facts.values()))
         return transports.choose(found, self.image, facts, self.transport)
 
-    def _probe(self, labels: Iterable[str] | None = None, *, brief: bool = False) -> dict[str, NodeFacts]:
-        facts = probe(self.nodes, self.image, labels, brief=brief, scripts=self.scripts, progress=self.progress)
+    def _probe(
+        self, labels: Iterable[str] | None = None, *, brief: bool = False, full: str | None = None
+    ) -> dict[str, NodeFacts]:
+        facts = probe(
+            self.nodes, self.image, labels, brief=brief, full=full, scripts=self.scripts, progress=self.progress
+        )
         return {node.label: node for node in facts}
 
     def _learn(self, facts: dict[str, NodeFacts]) -> None:
@@ -195,9 +212,15 @@ class _Run:
             done.fail(label, tagged.error)
 
     def _send(
-        self, steps: Sequence[Step], origin: str, facts: Mapping[str, NodeFacts], wish: Wish, done: Round
+        self,
+        steps: Sequence[Step],
+        origin: str,
+        facts: Mapping[str, NodeFacts],
+        wish: Wish,
+        done: Round,
+        known: Routes | None = None,
     ) -> None:
-        spread(self.courier, steps, origin, facts, done, lambda labels: self._verify(labels, facts, wish))
+        spread(self.courier, steps, origin, facts, done, lambda labels: self._verify(labels, facts, wish), known or {})
 
     def _verify(self, labels: Iterable[str], facts: Mapping[str, NodeFacts], wish: Wish) -> dict[str, Checked]:
         def deed(node: Worker, host: Host, cancel: Cancel) -> Checked:

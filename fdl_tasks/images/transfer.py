@@ -26,7 +26,7 @@ CLEAN_LIMIT = 30.0
 CLEAN_SOON = 1.2  # seconds of the 1.6 that a job has after Ctrl-C
 LOCKS = {
     "waiting": "another run is sending this image from here: waiting for it",
-    "waited": "the other run is done: looking again",
+    "waited": "the other run is done: going on",
     "none": "no lock can be had in ~/.cache/fdl-tasks: see to it that no other run sends this image from here",
 }
 

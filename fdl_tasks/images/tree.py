@@ -55,8 +55,15 @@ def sends(node: NodeFacts) -> bool:
 
 def later(steps: Sequence[Step], source: str) -> list[Step]:
     """The planned steps; who is not in the first wave has a note that says so."""
-    due = [step for step in steps if step.sends and not step.error]
-    now = {step.target for share in wave(due, source, width=WIDTH, worth=WORTH).values() for step in share}
-    waits = {step.target for step in due} - now
+    waits = {step.target for step in _due(steps)} - {step.target for step in first(steps, source)}
     note = LATER.format(source=source)
     return [replace(step, notes=(*step.notes, note)) if step.target in waits else step for step in steps]
+
+
+def first(steps: Sequence[Step], source: str, others: Sequence[str] = ()) -> list[Step]:
+    """The steps that the source itself sends in the first wave; ``others`` can send as well."""
+    return wave(_due(steps), source, others, width=WIDTH, worth=WORTH).get(source, [])
+
+
+def _due(steps: Sequence[Step]) -> list[Step]:
+    return [step for step in steps if step.sends and not step.error]

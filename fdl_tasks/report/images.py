@@ -93,7 +93,8 @@ def images_table(nodes: Sequence[NodeFacts], mask: Mask, stream: TextIO | None) 
     having = [node for node in nodes if node.image and not node.broken]
     unknown = sum(node.complete is None for node in having)
     told = f"; of {unknown} only a container tells whether it is whole" if unknown else " whole"
-    return f"{table}\n\n{len(having)} of {plural(len(nodes), 'node')} have it{told}"
+    have = "has" if len(nodes) == 1 else "have"
+    return f"{table}\n\n{len(having)} of {plural(len(nodes), 'node')} {have} it{told}"
 
 
 def _found(node: NodeFacts, mask: Mask) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ def left(site: ImageSite) -> dict[str, list[str]]:
     found = {}
     for label in site.used:
         node, engine = site.nodes[label], site.engines[label]
-        folders = node.exec("find", "/tmp", "-mindepth", "1").stdout.split()
+        folders = node.find("/tmp", "-mindepth", "1")
         found[label] = [*node.processes(), *folders, *(name for name in engine.names() if "/fdl-" in name)]
     return {label: things for label, things in found.items() if things}
 

@@ -62,6 +62,23 @@ def test_an_image_comes_to_three_nodes_and_then_no_byte_moves_and_it_is_proven_a
     assert site.ids("cold:1") == ids
 
 
+def test_from_a_graphdriver_store_it_comes_to_containerd_stores_and_then_no_byte_moves(site: ImageSite) -> None:
+    site.use("d", "a", "b")
+    site.build("d", "plain-cold:1", [400_000, 1000])
+    first = site.json("sync-image", "--image", "plain-cold:1")
+    assert each(first, "status") == {"d": "source", "a": "synced", "b": "synced"}
+    assert [each(first, key)[label] for key in ("mode", "transport") for label in "ab"] == ["full"] * 2 + [
+        "archive"
+    ] * 2
+    assert all(site.starts(label, "plain-cold:1") for label in "ab")
+    before = {label: site.received(label) for label in "ab"}
+    second = site.json("sync-image", "--image", "plain-cold:1")
+    assert [each(second, key)[label] for key in ("status", "identity") for label in "ab"] == [
+        *["in-sync"] * 2, *["same content"] * 2,
+    ]  # fmt: skip
+    assert all(site.received(label) - count < 2000 for label, count in before.items())
+
+
 @pytest.mark.parametrize("source, target", [("a", "b"), ("c", "d")])
 def test_of_a_rebuilt_top_layer_only_that_moves(site: ImageSite, source: str, target: str) -> None:
     site.use(source, target)

@@ -128,7 +128,7 @@ def test_a_source_that_needs_sudo_sends_only_what_is_missing_and_leaves_nothing_
         node.path("/run/hangs").unlink(missing_ok=True)
     assert (process.returncode, hung) == (130, True)
     assert eventually(lambda: not any(site.nodes[label].processes() for label in "ab"), 5), left(site)
-    assert site.nodes["a"].exec("find", "/tmp", "-name", "fdl-*").stdout == ""
+    assert site.nodes["a"].find("/tmp", "-name", "fdl-*") == []
 
 
 def left(site: ImageSite) -> dict[str, list[str]]:

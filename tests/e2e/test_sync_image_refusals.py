@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import tarfile
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from tests.e2e.image_site import ImageSite, image_site
 from tests.lab.engine import Store
 from tests.lab.lab import Lab
 from tests.lab.node import Node
+from tests.lab.releases import Release
 
 ROOMY = "#!/bin/sh\nprintf 'F 1024-blocks U A C M\\nx 9 9 99999999 1%% /\\n'\n"
 ELF_OF_ANOTHER = b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x02\x00\xb7\x00" + bytes(100)
@@ -107,30 +109,44 @@ def test_too_little_room_is_told_before_a_byte_is_sent(site: ImageSite) -> None:
     assert site.ids("roomy:1") == {"a": built, "b": built, "small": None}
 
 
+C, G = Store.CONTAINERD, Store.GRAPHDRIVER
+
+
 @pytest.mark.parametrize(
-    "disk, arrives, healed",
+    "store, release, disk, arrives, healed",
     [
-        ("24m", False, "synced"),  # not even the archive fits
-        ("36m", True, "in-sync"),  # all of it arrives and the record is made; unpacking fails, and later succeeds
+        (C, Release.D26, "24m", False, "synced"),  # not even the archive fits
+        (
+            C,
+            Release.D26,
+            "36m",
+            True,
+            "in-sync",
+        ),  # all arrives, the record is made; unpacking fails, and later succeeds
+        (C, Release.D28, "36m", True, "in-sync"),  # the same, by a load that ends with 0
+        (G, Release.D26, "36m", False, "synced"),  # the archive fits, the layers beside it do not
+        (G, Release.D28, "36m", False, "synced"),
     ],
 )
 def test_a_disk_that_fills_up_is_never_in_sync_and_heals_when_it_has_grown(
-    site: ImageSite, disk: str, arrives: bool, healed: str
+    site: ImageSite, store: Store, release: Release, disk: str, arrives: bool, healed: str
 ) -> None:
-    full, image = f"full{disk}", f"filling-{disk}:1"
-    site.make(full, store=Store.CONTAINERD, disk=disk)
+    full, image = f"full-{store[0]}{release.name}-{disk}".lower(), f"filling-{store}-{release.name}-{disk}:1".lower()
+    site.make(full, store=store, release=release, disk=disk)
     site.nodes[full].stand_in("df", ROOMY)  # so that it is tried
-    site.use("a", "b", full)
-    built = site.build("a", image, [14_000_000, 9_000_000])
+    source, other = ("a", "b") if store == C else ("c", "d")
+    site.use(source, other, full)
+    built = site.build(source, image, [14_000_000, 9_000_000])
     first = site.json("sync-image", "--image", image, code=1)
-    assert outcome(first) == {"a": "source", "b": "synced", full: "failed"}
+    assert outcome(first) == {source: "source", other: "synced", full: "failed"}
     assert "no space left on device" in errors(first)[full]
     assert site.ids(image)[full] == (built if arrives else None) and not site.starts(full, image)
     second = site.json("sync-image", "--image", image, code=1)
-    assert outcome(second) == {"a": "source", "b": "in-sync", full: "failed"}
+    assert outcome(second) == {source: "source", other: "in-sync", full: "failed"}
     site.engines[full].grow("300m")
-    assert outcome(site.json("sync-image", "--image", image)) == {"a": "source", "b": "in-sync", full: healed}
-    assert site.ids(image) == {"a": built, "b": built, full: built} and site.starts(full, image)
+    last = site.json("sync-image", "--image", image)
+    assert outcome(last) == {source: "source", other: "in-sync", full: healed}
+    assert site.ids(image) == {source: built, other: built, full: built} and site.starts(full, image)
 
 
 # -- Docker there ---------------------------------------------------------------------------------
@@ -251,18 +267,34 @@ def test_a_node_needs_no_bash_no_python_and_no_gnu_tar_but_some_tar(site: ImageS
     assert "the source has neither python3 3.8 nor tar" in errors(report)["a"]
 
 
+@contextlib.contextmanager
+def sshd_of(site: ImageSite, label: str, setting: str, value: str, *, usual: str) -> Iterator[None]:
+    """That node's sshd with another setting meanwhile."""
+    site.nodes[label].configure(**{setting: value})
+    try:
+        yield
+    finally:
+        site.nodes[label].configure(**{setting: usual})
+
+
 def test_an_sshd_that_takes_two_logins_at_once_is_enough_for_four_targets(site: ImageSite) -> None:
     site.use("a", "c")
     targets = [f"c{number}" for number in range(4)]  # one machine, and all of them ask for it at once
     site.workers = [site.workers[0], *({**site.workers[1], "host": label} for label in targets)]
     site.write()
     site.build("a", "narrow:1", [1000])
-    site.nodes["c"].configure(MaxStartups="2:100:2")
-    try:
+    with sshd_of(site, "c", "MaxStartups", "2:100:2", usual="10:30:100"):
         report = site.json("sync-image", "--image", "narrow:1")
-    finally:
-        site.nodes["c"].configure(MaxStartups="10:30:100")
     assert outcome(report) == {"a": "source", **dict.fromkeys(targets, "synced")}
     fabric = site.nodes["c"].fabric_address  # a login that was dropped is no reason for the slow network
     assert [report["nodes"][label]["address"] for label in targets] == [fabric] * 4
     assert site.starts("c", "narrow:1")
+
+
+def test_an_sshd_that_takes_one_session_a_login_is_enough_for_a_source(site: ImageSite) -> None:
+    site.use("a", "c")
+    site.build("a", "alone:1", [1000])
+    with sshd_of(site, "a", "MaxSessions", "1", usual="100"):
+        report = site.json("sync-image", "--image", "alone:1")
+    assert outcome(report) == {"a": "source", "c": "synced"}
+    assert site.starts("c", "alone:1")

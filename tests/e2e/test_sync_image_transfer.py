@@ -15,6 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 import fdl_tasks
+from fdl_tasks.images import ways
 from fdl_tasks.images.archive import Limits
 from fdl_tasks.images.result import SyncReport
 from tests.e2e.image_site import ImageSite, image_site
@@ -126,9 +127,9 @@ def left(site: ImageSite) -> dict[str, list[str]]:
     found = {}
     for label in site.used:
         node, engine = site.nodes[label], site.engines[label]
-        files = node.exec("find", "/tmp", "/root", "-mindepth", "1", "-type", "f").stdout.split()
+        files = node.find("/tmp", "/root", "-mindepth", "1", "-type", "f")
         stray = [file for file in files if not re.match(r"/root/(\.ssh/|\.cache/fdl-tasks/image-\w+\.lock$)", file)]
-        folders = node.exec("find", "/tmp", "-mindepth", "1", "-type", "d").stdout.split()
+        folders = node.find("/tmp", "-mindepth", "1", "-type", "d")
         found[label] = [*node.processes(), *engine.containers(), *stray, *folders]
     return {label: things for label, things in found.items() if things}
 
@@ -168,17 +169,22 @@ def test_a_black_holed_fabric_falls_back_within_the_connect_limit_unless_it_is_r
     assert site.ids("hole-y:1")["b"] is None
 
 
+def with_its_fabric_cut(site: ImageSite, label: str, held: Gate, running: Future[SyncReport]) -> SyncReport:
+    """The report of a sync during which that node's fabric is cut."""
+    held.reached()
+    site.nodes[label].cut_fabric()
+    try:
+        held.open()
+        return running.result(30)
+    finally:
+        site.nodes[label].mend_fabric()
+
+
 def test_a_fabric_cut_during_the_transfer_fails_that_target_and_no_other(site: ImageSite) -> None:
     site.use("a", "b", "c")
     site.build("a", "cut-x:1", BIG)
     with gate(site, "a") as held, syncing(site, "cut-x:1", stall=3) as running:
-        held.reached()
-        site.nodes["b"].cut_fabric()
-        try:
-            held.open()
-            report = running.result(30)
-        finally:
-            site.nodes["b"].mend_fabric()
+        report = with_its_fabric_cut(site, "b", held, running)
     assert states(report) == {"a": "source", "b": "failed", "c": "synced"}
     assert "it took no byte for 3 s" in (report.nodes["b"].error or "")
     healed = site.json("sync-image", "--image", "cut-x:1")
@@ -186,6 +192,52 @@ def test_a_fabric_cut_during_the_transfer_fails_that_target_and_no_other(site: I
         **{"a": "source", "b": "synced", "c": "in-sync"}
     }
     assert nothing_left(site)
+
+
+def test_a_fabric_that_stays_cut_yields_to_the_management_address(
+    site: ImageSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ssh itself notices a dead peer, after a minute: two seconds here."""
+    monkeypatch.setattr(ways, "ALIVE_INTERVAL", 1)
+    monkeypatch.setattr(ways, "ALIVE_COUNT", 2)
+    site.use("a", "b", "c")
+    site.build("a", "cut-y:1", BIG)
+    with gate(site, "a") as held, syncing(site, "cut-y:1") as running:
+        report = with_its_fabric_cut(site, "b", held, running)
+    assert states(report) == {"a": "source", "b": "synced", "c": "synced"}, report.as_json()
+    node, fabric = report.nodes["b"], site.nodes["b"].fabric_address
+    assert node.address == site.nodes["b"].address
+    assert node.notes[0].startswith(f"fabric address {fabric} failed (ssh ended with 255")
+    assert report.nodes["c"].address == site.nodes["c"].fabric_address
+
+
+def test_a_target_that_is_gone_in_the_middle_is_its_own_error_and_heals(
+    site: ImageSite, victim: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ways, "ALIVE_INTERVAL", 1)
+    monkeypatch.setattr(ways, "ALIVE_COUNT", 2)
+    monkeypatch.setattr(ways, "CONNECT_LIMIT", 2)
+    site.use("a", "c", victim)
+    site.build("a", "gone-x:1", BIG)
+    node = site.nodes[victim]
+    with gate(site, "a") as held, syncing(site, "gone-x:1") as running:
+        held.reached()
+        node.cut()
+        node.cut_fabric()
+        try:
+            held.open()
+            report = running.result(40)
+        finally:
+            node.mend()
+            node.mend_fabric()
+    assert states(report) == {"a": "source", "c": "synced", victim: "failed"}, report.as_json()
+    assert report.nodes["c"].notes == ()
+    node.kill_sessions()  # its sshd notices much later that nobody is there
+    assert nothing_left(site)
+    healed = site.json("sync-image", "--image", "gone-x:1")
+    assert {label: one["status"] for label, one in healed["nodes"].items()} == {
+        **{"a": "source", "c": "in-sync", victim: "synced"}
+    }
 
 
 def test_an_impostor_at_the_fabric_address_is_refused_before_it_learns_anything(site: ImageSite, lab: Lab) -> None:
@@ -333,6 +385,7 @@ LOADING = '[ "$1" != load ] || { touch /run/hangs; exec sleep 1000; }'
 HANGS: dict[str, tuple[str, str, str]] = {
     "probe": ("b", "docker", '[ "$1" != version ] || { touch /run/hangs; exec sleep 1000; }'),
     "ways": ("a", "ssh", "touch /run/hangs; exec sleep 1000"),
+    "proof": ("a", "docker", PROBED),
     "transfer-26": ("c", "docker", LOADING),
     "transfer-28": ("b", "docker", LOADING),
     "exec-probe-26": ("c", "docker", PROBED),
@@ -405,7 +458,7 @@ def test_what_a_killed_sender_left_on_the_source_is_removed_over_another_connect
     node = site.nodes[victim]
     with gate(site, victim) as held, site.started("sync-image", "--image", "rest-x:1", "--json") as process:
         held.reached()
-        folders = node.exec("find", "/tmp", "-name", "fdl-send-*").stdout.split()
+        folders = node.find("/tmp", "-name", "fdl-send-*")
         node.exec("pkill", "-KILL", "-f", "^(sh -c .*__FDL_START__|python3 -I -S -c)")  # no trap runs
         held.open()
         report = json.loads(process.communicate(timeout=30)[0])
@@ -478,6 +531,9 @@ def test_a_large_image_takes_little_memory_and_no_disk_on_the_source(site: Image
     site.use("a", "b", "c")
     site.build("a", "large-x:1", [150 * MB, 150 * MB])
     node, slow = site.nodes["a"], site.nodes["b"]
+    small = ("/tmp", "/var/tmp")
+    for place in small:  # where a temporary file would not fit
+        node.tmpfs(place)
     words = ("sync-image", "--image", "large-x:1", "--json")
     with docker_does(site, "b", SLOW), gate(site, "a", 290 * MB) as held, site.started(*words) as process:
         assert eventually(lambda: any("bin/docker load" in line for line in slow.processes()), 20)
@@ -487,9 +543,11 @@ def test_a_large_image_takes_little_memory_and_no_disk_on_the_source(site: Image
         assert eventually(node.path("/run/gate-reached").exists, 60)
         peak = re.search(r"VmHWM:\s*(\d+) kB", node.read(f"/proc/{sender}/status"))
         places = ("/tmp", "/root", "/home", "/run", "/srv", "/mnt")
-        files = node.exec("find", *places, "-xdev", "-type", "f", "-size", "+1M").stdout.split()
+        files = node.find(*places, "-xdev", "-type", "f", "-size", "+1M")
         held.open()
         report = json.loads(process.communicate(timeout=60)[0])
+    for place in small:
+        node.unmount(place)
     slow.path("/run/load-open").unlink()
     assert report["ok"]
     assert peak

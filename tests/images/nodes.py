@@ -77,10 +77,10 @@ class Node(FakeHost):
     @property
     def asked(self) -> list[str]:
         """The names of the scripts that it ran."""
-        return [script.name.removeprefix("images/").removesuffix(".sh") for script in self.scripts]
+        return [_deed(script) for script in self.scripts]
 
     def _answer(self, script: Script) -> Completed:
-        name = self.asked[-1]
+        name = _deed(script)
         if self.odd[name]:
             answer = self.odd[name].pop(0)
             if isinstance(answer, Exception):
@@ -129,6 +129,10 @@ class Node(FakeHost):
             return self.ends[target].pop(0)
         self.peers[target].shown = self.shown
         return ended()
+
+
+def _deed(script: Script) -> str:
+    return script.name.removeprefix("images/").removesuffix(".sh")
 
 
 def made_known(root: Path, *nodes: Node, changes: Any = None) -> Cluster:

@@ -17,10 +17,11 @@ from typing import Any
 
 import pytest
 
+from fdl_tasks.cluster.image import ImageRef
 from fdl_tasks.errors import Cancelled, Stage, TransportError
 from fdl_tasks.hosts.fanout import LEAVE, Cancel
 from fdl_tasks.hosts.local import Local
-from fdl_tasks.images import archive, transfer
+from fdl_tasks.images import archive, judge, transfer
 from fdl_tasks.images.addresses import Way
 from fdl_tasks.images.archive import Limits, Sending
 from fdl_tasks.images.facts import NodeFacts
@@ -221,6 +222,24 @@ def test_after_ctrl_c_the_source_is_cleaned_over_another_connection_or_told_what
     assert [script.name for script in anew.scripts] == ["images/clean.sh"] and anew.closed
     notes = cancelled(FakeHost("s", LOST))
     assert len(notes) == 1 and "fdl-send-1.* may be left on s" in notes[0] and "rm -rf" in notes[0]
+
+
+def test_the_load_asks_the_engine_that_the_probe_found() -> None:
+    nodes = {
+        "a": make_node("a", docker=("sudo", "-n", "docker")),
+        "b": make_node("b", docker=("docker", "--host", "ssh://x")),
+    }
+    sending = Sending(SOURCE, "app:1", nodes, PINNED)
+    texts = {label: archive.load(Scripts(), sending, label).text for label in nodes}
+    assert "\nset -- sudo -n docker\n" in texts["a"] and "\nset -- docker --host ssh://x\n" in texts["b"]
+
+
+@pytest.mark.parametrize("written", ["app", "app:latest", f"app:latest@sha256:{'a' * 64}"])
+def test_one_image_has_one_lock_however_it_is_written(written: str) -> None:
+    def lock(text: str) -> str:
+        return Sending(SOURCE, text, NODES, PINNED, tag=judge.name_for(ImageRef.parse(text))).lock
+
+    assert lock(written) == lock("app:latest") != lock("app:2")
 
 
 def test_after_ctrl_c_a_source_that_does_not_answer_is_not_waited_for() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -27,6 +28,16 @@ pytestmark = pytest.mark.docker
 STORES = [Store.GRAPHDRIVER, Store.CONTAINERD]
 BELOW: list[int | Files] = [3_000_000, 5_000_000]
 SECOND: list[int | Files] = [*BELOW, {"/top": b"2"}]
+
+CASES = Path(__file__).parent.parent / "cases/images"
+PASSED_ON = '#!/bin/sh\nexec /lab/engine/docker "$@"\n'
+COLLECTING = """#!/bin/sh
+if [ "$1" = load ]; then
+    echo load >>/run/loads
+    [ "$(wc -l </run/loads)" -gt TIMES ] || { cat >/dev/null; cat /run/said; exit 1; }
+fi
+exec /lab/engine/docker "$@"
+"""
 
 
 class Cluster:
@@ -94,14 +105,15 @@ def test_a_delta_sends_the_changed_layer_only_and_the_copy_can_be_a_source(clust
     base = cluster.engines["s"].build("app:1", BELOW)
     cluster.clear()
     cluster.send(Step("a", "full"), Step("b", "full"))
-    cluster.engines["s"].docker("tag", "app:1", "app:base")
+    for engine in cluster.engines.values():  # on a target Docker 26 may collect its layers during the load otherwise
+        engine.docker("tag", "app:1", "app:base")
     built = cluster.engines["s"].build("app:1", SECOND)
     layers = cluster.engines["s"].image("app:1")["RootFS"]["Layers"]
     omit = frozenset(map(entry, layers[:-1])) if cluster.store is Store.GRAPHDRIVER else frozenset[str]()
     step = Step("a", "delta", omit, base, 1)
     found = cluster.send(step, replace(step, target="b"))
     for name in "ab":
-        assert (found[name].error, found[name].mode) == (None, "delta")
+        assert (found[name].error, found[name].mode) == (None, "delta"), found[name].notes
         assert found[name].bytes < 200_000
         assert cluster.engines[name].image("app:1")["Id"] == built
         assert cluster.starts(name)
@@ -122,6 +134,28 @@ def test_a_delta_that_lacks_a_layer_there_is_repeated_in_full(cluster: Cluster) 
     assert cluster.engines["a"].image("app:1")["Id"] == built and cluster.starts("a")
 
 
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_load_whose_old_layers_were_collected_is_repeated_once(cluster: Cluster, times: int) -> None:
+    said = (CASES / "load/containerd-26-collected.txt").read_text()
+    cluster.engines["s"].build("app:1", [2_000_000])
+    cluster.clear()
+    cluster.nodes["a"].exec("rm", "-f", "/run/loads")
+    cluster.nodes["a"].write("/run/said", said)
+    cluster.nodes["a"].stand_in("docker", COLLECTING.replace("TIMES", str(times)))
+    try:
+        found = cluster.send(Step("a", "full"), Step("b", "full"))
+    finally:
+        cluster.nodes["a"].stand_in("docker", PASSED_ON)
+    assert (found["b"].error, found["b"].notes) == (None, ())
+    [note] = found["a"].notes
+    assert "took the old image's layers away" in note and note.endswith("so all of it was sent again")
+    assert cluster.nodes["a"].exec("cat", "/run/loads").stdout.split() == ["load"] * 2
+    if times == 1:
+        assert found["a"].error is None and cluster.starts("a")
+    else:
+        assert "took the old image's layers away" in str(found["a"].error)
+
+
 def test_a_load_that_never_reads_is_given_up_and_nothing_is_left_there(cluster: Cluster) -> None:
     cluster.engines["s"].build("app:1", [12_000_000])
     cluster.clear()
@@ -129,7 +163,7 @@ def test_a_load_that_never_reads_is_given_up_and_nothing_is_left_there(cluster: 
     try:
         found = cluster.send(Step("a", "full"), Step("b", "full"), limits=Limits(stall=3, load_stall=3))
     finally:
-        cluster.nodes["a"].stand_in("docker", '#!/bin/sh\nexec /lab/engine/docker "$@"\n')
+        cluster.nodes["a"].stand_in("docker", PASSED_ON)
     assert found["b"].error is None and cluster.starts("b")
     assert "for 3 s" in (found["a"].error or "")
     assert eventually(lambda: not any(cluster.nodes[name].processes() for name in "sab"), 5)

@@ -16,7 +16,13 @@ from tests.images.making import make_image, sha
 
 CASES = Path(__file__).parent.parent / "cases/images"
 LOADS = sorted((CASES / "load").glob("*.txt"))
-FAULTS = {"cut": Fault.CUT, "empty": Fault.CUT, "full-disk": Fault.DISK, "lacking": Fault.LACKING}
+FAULTS = {
+    "collected": Fault.COLLECTED,
+    "cut": Fault.CUT,
+    "empty": Fault.CUT,
+    "full-disk": Fault.DISK,
+    "lacking": Fault.LACKING,
+}
 ENGINES = [f"{store}-{release}" for store in ("containerd", "graphdriver") for release in (26, 28)]
 REF = ImageRef.parse("app:1")
 DIGEST = ImageRef.parse(f"reg.example:5000/team/app@{sha('d')}")

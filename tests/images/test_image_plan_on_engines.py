@@ -102,7 +102,8 @@ def test_a_delta_loads_and_leaves_a_whole_image(engines: dict[str, Engine], stor
     name = f"delta-{store}:1"
     pair.source.build(name, [2 * MIB, MIB, 1000])
     assert pair.send(name) > 3 * MIB and pair.proven(name)
-    pair.source.docker("tag", name, "old:1")  # the name moves on; the base keeps another
+    for engine in (pair.source, pair.target):  # the name moves on; the base keeps another
+        engine.docker("tag", name, "old:1")
     pair.source.build(name, [2 * MIB, MIB, 2000])
     step = pair.step(name)
     assert (step.mode, step.replaces) == ("delta", step.base)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fdl_tasks.cluster.model import Worker
-from fdl_tasks.errors import Cancelled, ConfigError, UsageError
+from fdl_tasks.errors import Cancelled, ConfigError, FdlError, UsageError
 from fdl_tasks.hosts.base import Host
 from fdl_tasks.hosts.fanout import Cancel
 from fdl_tasks.images.nodes import Nodes, members
@@ -79,6 +81,34 @@ def test_ctrl_c_in_one_ends_the_run(tmp_path: Path) -> None:
         Nodes(workers(tmp_path), connect=fake_connect(*map(FakeHost, "abc"))) as nodes,
     ):
         nodes.each(deed)
+
+
+def test_two_things_are_done_side_by_side_and_give_both_their_values(tmp_path: Path) -> None:
+    met = threading.Barrier(2, timeout=10)
+    with Nodes(workers(tmp_path), connect=fake_connect(*map(FakeHost, "abc"))) as nodes:
+        assert nodes.both(lambda: ("one", met.wait() < 2), lambda: ("other", met.wait() < 2)) == (
+            ("one", True),
+            ("other", True),
+        )
+
+
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("error", [FdlError("no"), Cancelled("ended by the user")])
+def test_an_error_of_either_is_raised_when_both_have_ended(tmp_path: Path, which: int, error: FdlError) -> None:
+    done = list[int]()
+
+    def deed(number: int) -> None:
+        if number == which:
+            raise error
+        time.sleep(0.1)
+        done.append(number)
+
+    with (
+        pytest.raises(type(error)),
+        Nodes(workers(tmp_path), connect=fake_connect(*map(FakeHost, "abc"))) as nodes,
+    ):
+        nodes.both(lambda: deed(0), lambda: deed(1))
+    assert done == [1 - which]
 
 
 def test_what_a_connection_notes_is_told_of_its_node(tmp_path: Path) -> None:

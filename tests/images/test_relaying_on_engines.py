@@ -56,7 +56,7 @@ class Pulls:
 
     def nothing_left(self) -> bool:
         def left() -> list[str]:
-            return [*self.node.exec("find", "/tmp", "-mindepth", "1").stdout.split(), *self.node.processes()]
+            return [*self.node.find("/tmp", "-mindepth", "1"), *self.node.processes()]
 
         assert eventually(lambda: not left() and not any("/fdl-" in name for name in self.names()), 8), left()
         return True

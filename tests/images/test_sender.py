@@ -111,6 +111,18 @@ def test_every_target_gets_the_archive_byte_for_byte(sending: Sending, archive: 
         assert done["end"] is None
 
 
+def test_a_stop_in_the_middle_of_a_write_loses_nothing(sending: Sending, archive: Path) -> None:
+    """A write that waits for room gives back less than it was given when the machine sleeps meanwhile."""
+    sending.group("slow", does="for n in 1 2 3 4 5 6 7 8 9; do head -c 100000; sleep 0.1; done >{out}; cat >>{out}")
+    process = sending.start(f"cat '{archive}'")
+    for _ in range(50):
+        time.sleep(0.02)
+        process.send_signal(signal.SIGSTOP)
+        process.send_signal(signal.SIGCONT)
+    process.communicate(timeout=30)
+    assert sending.got("slow") == archive.read_bytes()
+
+
 def test_a_group_gets_it_without_what_it_has(sending: Sending) -> None:
     image = Archive().image(LAYERS)
     sending.group("all")

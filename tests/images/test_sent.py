@@ -120,6 +120,18 @@ def test_a_failed_delta_is_followed_by_all_of_it() -> None:
     assert found.notes == ("the delta failed (it went wrong), so all of it was sent",)
 
 
+def test_a_load_whose_old_layers_were_collected_is_repeated_with_everything_once() -> None:
+    sent = judged(FULL, heard(loaded(1, (CASES / "containerd-26-collected.txt").read_text().strip()), END))
+    found = again(FULL, sent, 100 << 20)
+    assert found and found.step == FULL.step and found.ways == FULL.ways
+    [note] = found.notes
+    assert note.startswith("the load failed (its Docker took the old image's layers away while it unpacked: failed to")
+    assert note.endswith("), so all of it was sent again")
+    assert again(found, sent, 100 << 20) is None
+    delta = again(DELTA, replace(sent, mode="delta"), 100 << 20)
+    assert delta and again(delta, sent, 100 << 20) is None
+
+
 def test_one_that_was_too_slow_is_sent_to_alone() -> None:
     found = after(FULL, "late")
     assert found and found.alone and found.step == FULL.step

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -44,7 +46,7 @@ def test_the_image_goes_from_the_node_that_has_it_to_all_others_and_is_looked_at
     report = sync(tmp_path, b, a, c)
     assert fates(report) == {"b": "synced", "a": "source", "c": "in-sync"}
     assert (report.source, report.reason, report.ok) == ("a", "every copy has the same content", True)
-    assert a.asked == ["probe", "probe", "verify", "ways", "send"]
+    assert (a.asked[:2], sorted(a.asked[2:4]), a.asked[4:]) == (["probe"] * 2, ["verify", "ways"], ["send"])
     assert b.asked == ["probe", "verify"]
     assert c.asked == ["probe", "probe", "verify"]
     synced = report.nodes["b"]
@@ -67,7 +69,28 @@ def test_a_source_whose_copy_does_not_start_yields_to_the_next_and_is_told(tmp_p
     report = sync(tmp_path, a, b, c)
     assert fates(report) == {"a": "failed", "b": "source", "c": "synced"}
     assert "exec format error" in error(report, "a")
-    assert "send" not in a.asked
+    assert "send" not in a.asked and b.asked.count("ways") == 1
+
+
+def test_the_ways_are_tried_while_the_source_proves_and_once(tmp_path: Path) -> None:
+    a, b, met = Node("a", shown("xyz")), Node("b"), threading.Barrier(2, timeout=10)
+
+    def beside(answer: Callable[[], Completed]) -> Callable[[], Completed]:
+        return lambda: answer() if met.wait() is not None else said()
+
+    a.odd["verify"], a.odd["ways"] = [beside(a._verify)], [beside(a._ways)]
+    assert sync(tmp_path, a, b).ok
+    assert a.asked.count("ways") == 1
+
+
+@pytest.mark.parametrize("trouble", [LOST, said(("NOSSH", ""))])
+def test_a_source_that_finds_no_way_is_told_of_every_target(tmp_path: Path, trouble: Completed | Exception) -> None:
+    a, b, c = Node("a", shown("xyz")), Node("b"), Node("c")
+    a.odd["ways"] = [trouble]
+    report = sync(tmp_path, a, b, c)
+    assert fates(report) == {"a": "source", "b": "failed", "c": "failed"}
+    assert error(report, "b") == error(report, "c") and error(report, "b").startswith("the source a: ")
+    assert "a: a:" not in error(report, "b") and "send" not in a.asked
 
 
 def test_when_no_copy_starts_the_error_says_why_of_each(tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ def test_what_each_node_has_and_only_whole_copies_are_counted() -> None:
         "\n"
         "2 of 6 nodes have it; of 1 only a container tells whether it is whole"
     )
-    assert images_table(FOUND[:1], PLAIN, None).endswith("\n\n1 of 1 node have it whole")
+    assert images_table(FOUND[:1], PLAIN, None).endswith("\n\n1 of 1 node has it whole")
 
 
 def test_programs_get_whole_ids_bytes_and_null_for_what_is_not_known() -> None:
