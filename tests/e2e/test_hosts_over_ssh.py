@@ -4,20 +4,23 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fdl_tasks.cluster.model import Ssh
-from fdl_tasks.errors import ScriptError, Stage, TransportError
+from fdl_tasks.errors import Cancelled, ScriptError, Stage, TransportError
 from fdl_tasks.hosts import follow, ssh
 from fdl_tasks.hosts.base import Completed
 from fdl_tasks.hosts.fanout import Cancel, fan_out
 from fdl_tasks.hosts.ssh import SshHost
 from fdl_tasks.scripts import Script
+from tests.e2e.site import eventually
 from tests.lab.lab import Lab
 from tests.lab.node import Node
 
@@ -55,11 +58,14 @@ def fails(how: Ssh, script: Script = MARK, *, limit: float = 20) -> TransportErr
     return caught.value
 
 
-def eventually(holds: Callable[[], bool], seconds: float = 3) -> bool:
-    end = time.monotonic() + seconds
-    while not holds() and time.monotonic() < end:
-        time.sleep(0.05)
-    return holds()
+def once(node: Node, runs: str, then: Callable[[], object]) -> None:
+    """Does it as soon as that runs on the node."""
+
+    def wait() -> None:
+        if eventually(lambda: runs in node.processes(), 30):
+            then()
+
+    threading.Thread(target=wait).start()
 
 
 def without(lab: Lab, *starts: str) -> tuple[str, ...]:
@@ -262,26 +268,20 @@ def test_something_that_is_no_sshd_is_not_taken_for_one(lab: Lab, node: Node, mo
 
 
 def test_a_node_lost_in_the_middle_is_lost_and_not_an_exit_code(lab: Lab, node: Node) -> None:
-    import threading
-
-    threading.Timer(1.0, node.kill_sessions).start()
+    once(node, "sleep 7402", node.kill_sessions)
     error = fails(settings(lab, node), Script("t.sh", "sleep 7402\n#fdl\n"))
     assert error.stage is Stage.LOST
     assert eventually(lambda: node.processes() == [])
 
 
 def test_output_that_is_cut_off_is_lost_too(lab: Lab, node: Node) -> None:
-    import threading
-
-    threading.Timer(1.0, node.kill_sessions).start()
+    once(node, "sleep 7403", node.kill_sessions)
     error = fails(settings(lab, node), Script("t.sh", "echo __FLODL_DP_DIR__=1; sleep 7403; echo never\n#fdl\n"))
     assert error.stage is Stage.LOST
 
 
 def test_a_node_whose_cable_is_out_is_noticed(lab: Lab, node: Node) -> None:
-    import threading
-
-    threading.Timer(1.0, node.cut).start()
+    once(node, "sleep 7404", node.cut)
     options = ("ServerAliveInterval=1", "ServerAliveCountMax=2", *lab.ssh_options())
     began = time.monotonic()
     error = fails(settings(lab, node, options=options), Script("t.sh", "sleep 7404\n#fdl\n"), limit=60)
@@ -310,6 +310,32 @@ def test_many_labels_behind_an_sshd_that_drops_connections(lab: Lab) -> None:
 
     done = fan_out({str(n): job for n in range(16)})
     assert [attempt.value for attempt in done] == [3] * 16, [str(a.error) for a in done if a.error]
+
+
+@pytest.mark.parametrize(("sessions", "overlap"), [("1", False), ("2", True), ("10", True)])
+def test_scripts_run_side_by_side_where_sshd_grants_it_and_else_in_turn(lab: Lab, sessions: str, overlap: bool) -> None:
+    node = lab.node(f"sessions-{sessions}", sshd={"MaxSessions": sessions})
+    script = Script("span.sh", "date +%s%N; sleep 0.3; date +%s%N\n#fdl\n")
+    with SshHost("w", settings(lab, node), Cancel(), print) as host:
+        done = fan_out({str(n): lambda cancel: host.run(script, limit=20).out.split() for n in range(8)})
+    spans = sorted(attempt.value for attempt in done if attempt.value)
+    assert len(spans) == 8, [str(attempt.error) for attempt in done]
+    assert any(after[0] < before[1] for before, after in pairwise(spans)) is overlap
+
+
+def test_one_that_waits_for_its_turn_ends_with_the_run(lab: Lab) -> None:
+    node, cancel = lab.node("sessions-none", sshd={"MaxSessions": "1"}), Cancel()
+    with SshHost("w", settings(lab, node), cancel, print) as host:
+
+        def job(cancel: Cancel) -> Completed:
+            return host.run(Script("t.sh", "sleep 7411\n#fdl\n"), limit=60)
+
+        threading.Timer(2, cancel.set).start()
+        began = time.monotonic()
+        done = fan_out({"first": job, "second": job}, cancel=cancel)
+    assert [type(attempt.error) for attempt in done] == [Cancelled, Cancelled]
+    assert time.monotonic() - began < 5
+    assert eventually(lambda: node.processes() == [])
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])

@@ -45,7 +45,9 @@ def test_each_fault_is_told_of_its_own_host_and_the_healthy_stay_ok(site: Site) 
     site.add("variantless", "/srv/mono", "precompiled/cu999")
     site.add("archless", "/srv/mono", None)
     site.add("down", "/srv/mono", ARCH).stop_sshd()
-    site.add("impostor", "/srv/mono", ARCH).swap_host_key()
+    impostor = site.add("impostor", "/srv/mono", ARCH)
+    impostor.swap_host_key()
+    impostor.write("/run/before", "")
     site.write()
     report = site.json("preflight", code=1)
     assert not report["ok"]
@@ -65,7 +67,7 @@ def test_each_fault_is_told_of_its_own_host_and_the_healthy_stay_ok(site: Site) 
     assert report["hosts"]["down"]["status"] == "unreachable"
     assert str(site.project) in says(report, "stale", "shared-mount")
     assert "/mnt/nas" in says(report, "dataless", "data-path")
-    assert site.nodes["impostor"].exec("find", "/root", "-newer", "/proc/1/stat", check=False).stdout == ""
+    assert impostor.find("/root", "-newer", "/run/before") == []
 
 
 def test_the_reasons_stand_in_the_table_and_the_last_line_counts_and_names(site: Site) -> None:
@@ -145,8 +147,15 @@ def test_a_node_lost_in_the_middle_of_the_probe_is_a_warning(site: Site) -> None
     node.stand_in("df", "#!/bin/sh\nsleep 7501\n")
     site.add("fine", "/srv/mono", ARCH)
     site.write()
-    threading.Timer(2.5, node.kill_sessions).start()
+
+    def lose() -> None:
+        assert eventually(lambda: "sleep 7501" in node.processes(), 30)
+        node.kill_sessions()
+
+    thread = threading.Thread(target=lose)
+    thread.start()
     report = site.json("preflight")
+    thread.join()
     assert found(report, "lost") == {"reach": "warning"}
     assert "connection lost" in says(report, "lost", "reach")
     assert found(report, "fine") == {}
@@ -181,7 +190,7 @@ def test_a_name_from_hell_does_no_harm(site: Site) -> None:
     site.write()
     report = site.json("preflight")
     assert found(report, "hell") == {}
-    assert node.exec("find", "/root", "-name", "ran").stdout == ""
+    assert node.find("/root", "-name", "ran") == []
 
 
 def test_an_alpine_host_can_say_that_it_is_musl(site: Site) -> None:

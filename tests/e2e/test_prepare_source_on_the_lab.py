@@ -7,7 +7,6 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from fdl_tasks.boxes.tools import Tools
 from fdl_tasks.cluster.model import Ssh
 from fdl_tasks.errors import Cancelled, PermanentError, PrepareError, TransientError
 from fdl_tasks.hosts.fanout import Cancel
+from tests.e2e.site import eventually
 from tests.lab.lab import Lab
 from tests.lab.node import Node
 
@@ -83,13 +83,6 @@ def at(node: Node, path: str = "/srv/run/tree") -> str:
     return f"root@{node.address}:{node.port}{path}"
 
 
-def eventually(holds: Callable[[], bool], seconds: float = 5) -> bool:
-    end = time.monotonic() + seconds
-    while not holds() and time.monotonic() < end:
-        time.sleep(0.05)
-    return holds()
-
-
 def times(tree: Path) -> dict[str, int]:
     return {str(p): p.lstat().st_mtime_ns for p in tree.rglob("*") if p.is_file() and ".git" not in p.parts}
 
@@ -111,7 +104,7 @@ def test_a_tree_comes_over_ssh_and_a_second_fetch_touches_nothing(box: Box, node
     again = box.fetch(f"rsync://{at(node)}")
     assert again and again.run == "r2"
     assert not (box.tree / "src/main.rs").exists() and (box.tree / "sub/target/made-here").exists()
-    assert eventually(lambda: node.processes() == [])
+    assert eventually(lambda: node.processes() == [], 5)
 
 
 def test_behind_a_guarded_key_the_path_begins_at_the_guards_directory(box: Box, node: Node, lab: Lab) -> None:
@@ -157,7 +150,7 @@ def test_a_pin_holds_through_a_jump(box: Box, node: Node, lab: Lab) -> None:
     assert box.fetch(f"rsync://{at(node)}", node.host_key_fingerprint.rstrip("="), options=(through,))
     impostor = jump.host_key_fingerprint.rstrip("=")
     box.fails(PermanentError, f"rsync://{at(node)}", impostor, options=(through,))
-    assert eventually(lambda: jump.processes() == [])
+    assert eventually(lambda: jump.processes() == [], 5)
 
 
 def test_a_key_file_with_blanks_in_its_name_travels(box: Box, node: Node, lab: Lab, tmp_path: Path) -> None:
@@ -217,7 +210,7 @@ def test_a_fetch_that_the_user_ends_leaves_no_process_on_either_side(box: Box, n
     with pytest.raises(Cancelled):
         box.fetch(f"rsync://{at(node)}", cancel=cancel)
     assert time.monotonic() - began < 3
-    assert eventually(lambda: node.processes() == [])
+    assert eventually(lambda: node.processes() == [], 5)
     left = subprocess.run(["pgrep", "-f", f"rsync.*{box.tree}"], capture_output=True, text=True, check=False)
     assert left.stdout == ""
 
@@ -270,7 +263,7 @@ def test_git_over_ssh_brings_a_branch_a_tag_or_a_commit(box: Box, node: Node, re
     box.fetch(url(behind))
     assert (box.tree / "a").read_text() == "2"
     assert "no nothing there" in box.fails(TransientError, url("nothing")).what
-    assert eventually(lambda: node.processes() == [])
+    assert eventually(lambda: node.processes() == [], 5)
 
 
 def test_a_full_disk_ends_git_the_same_way_and_fills_up_no_further(box: Box, lab: Lab, tmp_path: Path) -> None:

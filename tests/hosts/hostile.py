@@ -42,13 +42,13 @@ class Server(paramiko.ServerInterface):
 
     def _run(self, channel: paramiko.Channel) -> None:
         time.sleep(0.05)
-        if self.way == "prints a line without end":
-            with contextlib.suppress(OSError, EOFError):  # the reader may have had enough
+        with contextlib.suppress(OSError, EOFError):  # the other side may have had enough
+            if self.way == "prints a line without end":
                 channel.sendall(b"__FDL_START__\n")
                 for _ in range(400):
                     channel.sendall(b"x" * 32768)
                 channel.send_exit_status(0)
-        channel.close()
+            channel.close()
 
     def _stall(self, way: str) -> int:
         return 0 if self.way != way else int(self.ends.wait(20))

@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -122,7 +123,12 @@ class Engine:
     def names(self) -> list[str]:
         """Every tag and digest of every image, as ``REPOSITORY:TAG`` and ``REPOSITORY@DIGEST``. ``docker image ls``
         leaves digests out of an image that has tags of another repository."""
-        ids = set(self.docker("image", "ls", "-q", "--no-trunc").stdout.split())
+        for tries in range(10, 0, -1):  # a containerd store can't list them while one is being removed
+            done = self.docker("image", "ls", "-q", "--no-trunc", check=tries == 1)
+            if not done.returncode:
+                break
+            time.sleep(0.2)
+        ids = set(done.stdout.split())
         found = json.loads(self.docker("image", "inspect", *ids, check=False).stdout) if ids else []
         return [name for image in found for key in ("RepoTags", "RepoDigests") for name in image[key] or []]
 

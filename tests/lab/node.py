@@ -142,6 +142,10 @@ class Node:
     def read(self, path: str) -> str:
         return self.exec("cat", "--", path).stdout
 
+    def find(self, *words: str) -> list[str]:
+        """What ``find`` lists on the node; it may be at work there, so what goes away meanwhile is left out."""
+        return self.exec("sh", "-c", 'find "$@" 2>/dev/null; true', "sh", *words).stdout.split()
+
     def stand_in(self, command: str, script: str) -> None:
         """Put an executable of that name first on every login's PATH."""
         write(self.dir / "lab" / "bin" / command, script, 0o755)
