@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import NamedTuple
 
 from tests.lab.node import Node
 
@@ -20,11 +21,19 @@ ENGINE = ("dockerd", "exe", "containerd", "runc", "sshd", "docker-init")
 
 @dataclass
 class Footprint:
-    """The most at any one time, in bytes: resident memory of all processes, of Python's alone, growth of the disk."""
+    """The most at any one time, in bytes: memory of all processes, resident memory of Python's, growth of the disk."""
 
     memory: int = 0
     python: int = 0
     disk: int = 0
+
+
+class Resident(NamedTuple):
+    """A process's resident bytes: those of its own, and those of files that all who run the program share."""
+
+    name: str = ""
+    own: int = 0
+    mapped: int = 0
 
 
 class Watch:
@@ -47,8 +56,9 @@ class Watch:
     def _look(self) -> None:
         while not self._ended.wait(EVERY):
             found = [_resident(pid) for pid in set(self._pids()) - self._idle]
-            self.seen.memory = max(self.seen.memory, sum(size for _, size in found))
-            self.seen.python = max(self.seen.python, sum(size for name, size in found if name.startswith("python")))
+            pythons = [one.own + one.mapped for one in found if one.name.startswith("python")]
+            self.seen.memory = max(self.seen.memory, together(found))
+            self.seen.python = max(self.seen.python, sum(pythons))
             self.seen.disk = max(self.seen.disk, self._disk() - self._before)
 
     def _pids(self) -> Iterable[int]:
@@ -66,14 +76,22 @@ def _network(pid: int) -> int:
     return Path(f"/proc/{pid}/ns/net").stat().st_ino
 
 
-def _resident(pid: int) -> tuple[str, int]:
-    """A process's name and its resident bytes; none of what is the engine's own, or gone."""
+def together(found: Iterable[Resident]) -> int:
+    """What processes take of a machine: each its own, and the files that they map once a program."""
+    processes = list(found)
+    mapped = {one.name: max(other.mapped for other in processes if other.name == one.name) for one in processes}
+    return sum(one.own for one in processes) + sum(mapped.values())
+
+
+def _resident(pid: int) -> Resident:
+    """Nothing of what is the engine's own, or gone."""
     with contextlib.suppress(OSError):
         lines = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+        sizes = {key: int(lines.get(f"Rss{key}", "0 kB").split()[0]) << 10 for key in ("Anon", "Shmem", "File")}
         name = lines["Name"].strip()
         if not name.startswith(ENGINE):
-            return name, int(lines.get("VmRSS", "0 kB").split()[0]) << 10
-    return "", 0
+            return Resident(name, sizes["Anon"] + sizes["Shmem"], sizes["File"])
+    return Resident()
 
 
 def _allocated(path: Path) -> int:
