@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -57,7 +57,7 @@ class Watch:
         while not self._ended.wait(EVERY):
             found = [_resident(pid) for pid in set(self._pids()) - self._idle]
             pythons = [one.own + one.mapped for one in found if one.name.startswith("python")]
-            self.seen.memory = max(self.seen.memory, together(found))
+            self.seen.memory = max(self.seen.memory, _together(found))
             self.seen.python = max(self.seen.python, sum(pythons))
             self.seen.disk = max(self.seen.disk, self._disk() - self._before)
 
@@ -76,11 +76,10 @@ def _network(pid: int) -> int:
     return Path(f"/proc/{pid}/ns/net").stat().st_ino
 
 
-def together(found: Iterable[Resident]) -> int:
+def _together(found: Sequence[Resident]) -> int:
     """What processes take of a machine: each its own, and the files that they map once a program."""
-    processes = list(found)
-    mapped = {one.name: max(other.mapped for other in processes if other.name == one.name) for one in processes}
-    return sum(one.own for one in processes) + sum(mapped.values())
+    mapped = dict(sorted((one.name, one.mapped) for one in found))  # of one name the largest is the last
+    return sum(one.own for one in found) + sum(mapped.values())
 
 
 def _resident(pid: int) -> Resident:
